@@ -1,0 +1,31 @@
+"""Errors are sentences: what was wrong, its value, what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FmmError(ValueError):
+    """A mistake the user can mend. The message is one sentence, shown without a traceback."""
+
+
+def nearest(name: str, options: Iterable[str], limit: int = 3) -> list[str]:
+    """Return up to `limit` of `options` that look most like `name`, best first.
+
+    >>> nearest("mnil", ["mnli", "snli", "rte"])
+    ['mnli', 'snli']
+    """
+    return difflib.get_close_matches(name, list(options), n=limit, cutoff=0.5)
+
+
+def unknown(kind: str, name: str, options: Iterable[str]) -> FmmError:
+    """Build the error for a name that is not among `options`, naming the nearest ones.
+
+    >>> str(unknown("dataset", "mnil", ["mnli", "rte"]))
+    "unknown dataset 'mnil'; did you mean mnli? (choose from mnli, rte)"
+    """
+    options = sorted(options)
+    close = nearest(name, options)
+    hint = f"did you mean {' or '.join(close)}? " if close else ""
+    return FmmError(f"unknown {kind} {name!r}; {hint}(choose from {', '.join(options)})")

@@ -20,7 +20,7 @@ Strategy = Literal["half_det", "half_ran", "uniform", "none"]
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 
 # Streams keep independent the draws that one (seed, example, position) makes for different ends.
-STREAM_RATIO, STREAM_TOKEN, STREAM_ROW, STREAM_RANDOM_MEASURE, STREAM_FIXED, STREAM_SELECTION, STREAM_MASF = range(7)
+STREAM_RATIO, STREAM_TOKEN, STREAM_ROW, STREAM_RANDOM_MEASURE, STREAM_FIXED, STREAM_MASF = range(6)
 
 _GOLDEN_GAMMA = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9

@@ -1,0 +1,151 @@
+"""The classifier and tokenizer that training starts from: any encoder that has a mask token."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+from fmm.errors import FmmError
+
+_NO_LIMIT = 10**6  # tokenizers without a limit report a huge one
+_SENTINELS = ("the answer was not what they hoped for", "café naïve Привет 東京")
+
+
+def load_tokenizer(name: str, revision: str | None = None) -> Any:
+    """Load the tokenizer of a hub id or folder and check that it can serve masked fine-tuning.
+
+    Raises FmmError where it cannot be found, or fails `check_tokenizer`.
+    """
+    tokenizer = _from_pretrained(AutoTokenizer, "tokenizer", name, revision=revision)
+    check_tokenizer(tokenizer, name)
+    return tokenizer
+
+
+def check_tokenizer(tokenizer: Any, name: str) -> None:
+    """Refuse a tokenizer without mask token, one that falls apart into characters, or one that loses text.
+
+    A tokenizer whose merges were lost in loading still runs and yields single characters; nothing else would notice.
+    """
+    if not tokenizer.is_fast:
+        raise FmmError(
+            f"the tokenizer of {name!r} has no fast version, which fmm needs to know what belongs to which text"
+        )
+    for token in ("mask", "pad"):
+        if getattr(tokenizer, f"{token}_token_id") is None:
+            raise FmmError(
+                f"the tokenizer of {name!r} has no {token} token; choose an encoder trained with masking, "
+                "such as roberta-base"
+            )
+    pieces = [t for t in tokenizer.get_vocab() if t not in tokenizer.all_special_tokens and not t.startswith("##")]
+    words = [tokenizer.convert_tokens_to_string([t]).strip() for t in sorted(pieces, key=len, reverse=True)[:2000]]
+    words = [word for word in words if word.isalpha() and word.isascii() and 4 <= len(word) <= 12][:50]
+    counts = [len(tokenizer(word, add_special_tokens=False)["input_ids"]) for word in words]
+    if counts and sum(counts) > 2 * len(counts):
+        raise FmmError(
+            f"the tokenizer of {name!r} splits words of its own vocabulary, such as {words[0]!r}, into {counts[0]} "
+            "pieces; its files are damaged or do not fit this version of transformers"
+        )
+    for text in _SENTINELS:
+        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+        if tokenizer.unk_token_id not in ids and _letters(tokenizer.decode(ids)) != _letters(text):
+            raise FmmError(
+                f"the tokenizer of {name!r} loses text: {text!r} comes back as {tokenizer.decode(ids)!r}; "
+                "check its files"
+            )
+
+
+def _letters(text: str) -> str:
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    return "".join(c for c in decomposed if c.isalnum())
+
+
+def load_model(name: str, label_names: Sequence[str], *, revision: str | None = None, attention: str = "sdpa") -> Any:
+    """Load a sequence classifier with these labels; its head is new where the checkpoint has none of that size.
+
+    Raises FmmError for regression, multi-label, decoder and encoder-decoder checkpoints, and where nothing is found.
+    """
+    config = _from_pretrained(AutoConfig, "model", name, revision=revision)
+    check_config(config, name)
+    labels = {"id2label": dict(enumerate(label_names)), "label2id": {n: i for i, n in enumerate(label_names)}}
+    load = {"revision": revision, "num_labels": len(label_names), "ignore_mismatched_sizes": True, **labels}
+    try:
+        return AutoModelForSequenceClassification.from_pretrained(name, attn_implementation=attention, **load)
+    except (ValueError, ImportError) as error:
+        if attention not in str(error) and "attention" not in str(error):
+            raise FmmError(f"model {name!r} could not be loaded: {_first_line(error)}") from error
+    print(f"{name} has no {attention} attention; its own (eager) attention is used", flush=True)
+    return AutoModelForSequenceClassification.from_pretrained(name, attn_implementation="eager", **load)
+
+
+def check_config(config: Any, name: str) -> None:
+    """Refuse what is not a single-label classifier on an encoder, in a sentence."""
+    classifier = any("ForSequenceClassification" in a for a in (config.architectures or []))
+    if config.problem_type == "regression" or (classifier and config.num_labels == 1):
+        raise FmmError(
+            f"model {name!r} is a regression model (one output); fmm explains classifiers with two or more labels"
+        )
+    if config.problem_type == "multi_label_classification":
+        raise FmmError(f"model {name!r} is a multi-label classifier; fmm explains models that choose one label")
+    if getattr(config, "is_encoder_decoder", False) or getattr(config, "is_decoder", False):
+        raise FmmError(f"model {name!r} ({config.model_type}) has a decoder; choose an encoder, such as roberta-base")
+    if config.model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+        raise FmmError(
+            f"model {name!r} ({config.model_type}) is not a masked language model; "
+            "choose an encoder, such as roberta-base"
+        )
+
+
+def max_tokens(model: Any, tokenizer: Any, wanted: int | None = None) -> int:
+    """Length limit in tokens: min(tokenizer limit, model positions), or `wanted` where that is smaller.
+
+    RoBERTa-like models keep the first positions for padding, so that 514 position embeddings take 512 tokens.
+    """
+    positions = getattr(model.config, "max_position_embeddings", None) or _NO_LIMIT
+    table = getattr(getattr(model.base_model, "embeddings", None), "position_embeddings", None)
+    if getattr(table, "padding_idx", None) is not None:
+        positions = table.num_embeddings - table.padding_idx - 1
+    limit = min(positions, tokenizer.model_max_length or _NO_LIMIT)
+    limit = 512 if limit >= _NO_LIMIT else limit
+    if wanted is None:
+        return limit
+    if not 8 <= wanted <= limit:
+        raise FmmError(f"data.max_length={wanted} does not fit: give a number of tokens from 8 to the model's {limit}")
+    return wanted
+
+
+def identity(model: Mapping[str, Any]) -> dict[str, Any]:
+    """What names a model in a run's settings: its configuration and, for a folder, a digest of its files."""
+    named = {key: value for key, value in model.items() if key != "attention"}
+    folder = Path(str(model["name"]))
+    return {**named, "name": folder.name, "content": folder_digest(folder)} if folder.is_dir() else named
+
+
+def folder_digest(folder: Path) -> str:
+    """Digest of a model folder's weights, configuration and tokenizer files (16 hex digits)."""
+    digest = hashlib.sha256()
+    files = sorted(p for p in folder.iterdir() if p.suffix in (".json", ".txt", ".safetensors", ".bin", ".model"))
+    for path in files:
+        digest.update(path.name.encode())
+        with open(path, "rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+def _from_pretrained(loader: Any, what: str, name: str, **options: Any) -> Any:
+    if (Path(name).is_absolute() or name.startswith(".")) and not Path(name).is_dir():
+        raise FmmError(f"model folder {name!r} does not exist; give a folder with config.json, or a hub id")
+    try:
+        return loader.from_pretrained(name, **options)
+    except Exception as error:
+        hint = "give a hub id such as FacebookAI/roberta-base (needs the network once) or a model folder by model.name="
+        raise FmmError(f"the {what} of {name!r} could not be loaded ({_first_line(error)}); {hint}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__

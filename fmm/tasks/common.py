@@ -1,0 +1,178 @@
+"""What tasks share: the data of a configuration, the settings that name a run, and finding the trained model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from fmm import records
+from fmm.errors import FmmError, unknown
+from fmm.finetune import SELECTIONS
+from fmm.masking import STRATEGIES
+from fmm.models.build import folder_digest, identity
+
+_TRAINING_DATA = ("max_train_rows", "max_eval_rows", "max_length")
+_COMMAND_KEYS = ("split", "selection", "scheduler", "training", "masking", "model", "data", "dataset")
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model to explain: its folder, the key that names it, and its training record where fmm trained it."""
+
+    directory: Path
+    key: str
+    record: records.Record | None
+
+    def settings(self) -> dict[str, Any]:
+        """What a record of an evaluation says about its model."""
+        found: dict[str, Any] = {"key": self.key, "masking": None, "trained_seed": None, "name": self.directory.name}
+        if self.record is not None:
+            settings = self.record.settings
+            found |= {
+                "masking": settings["masking"],
+                "trained_seed": settings["seed"],
+                "name": settings["model"]["name"],
+            }
+        return found
+
+
+def is_main_process() -> bool:
+    """Whether this process may print and write: false in the processes that Lightning's DDP starts."""
+    return int(os.environ.get("LOCAL_RANK", 0)) == 0 and int(os.environ.get("NODE_RANK", 0)) == 0
+
+
+def container(config: Any) -> Any:
+    """A configuration node as plain, resolved dictionaries and lists."""
+    return OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
+
+
+def datamodule(cfg: DictConfig, batch_size: int | None = None) -> Any:
+    """The LightningDataModule of `dataset=`, with the data options of this run."""
+    from fmm.data import build_datamodule
+
+    cache = Path(cfg.data.cache_dir) if cfg.data.cache_dir else Path(cfg.output_dir) / "cache"
+    return build_datamodule(
+        container(cfg.dataset),
+        container(cfg.data),
+        seed=cfg.seed,
+        split=cfg.split,
+        batch_size=batch_size or cfg.training.batch_size,
+        cache_dir=cache,
+    )
+
+
+def train_settings(cfg: DictConfig, fingerprint: str) -> dict[str, Any]:
+    """Everything that decides the trained weights; its digest names the model."""
+    return {
+        "dataset": container(cfg.dataset),
+        "data": {"fingerprint": fingerprint, "split": cfg.split, **{k: cfg.data[k] for k in _TRAINING_DATA}},
+        "model": identity(container(cfg.model)),
+        "masking": container(cfg.masking),
+        "training": container(cfg.training),
+        "selection": cfg.selection,
+        "scheduler": cfg.scheduler,
+        "seed": cfg.seed,
+    }
+
+
+def check_training(cfg: DictConfig) -> None:
+    """Refuse training settings that cannot work, before anything is loaded."""
+    if cfg.selection not in SELECTIONS:
+        raise unknown("selection", str(cfg.selection), SELECTIONS)
+    if cfg.scheduler not in ("linear", "authors"):
+        raise unknown("scheduler", str(cfg.scheduler), ("linear", "authors"))
+    if cfg.masking.strategy not in STRATEGIES:
+        raise unknown("masking strategy", str(cfg.masking.strategy), STRATEGIES)
+    bounds = {
+        "training.max_epochs": (1, 10_000),
+        "training.batch_size": (1, 65_536),
+        "training.learning_rate": (0, 10),
+        "training.weight_decay": (0, 10),
+        "training.warmup": (0, 1),
+        "masking.max_ratio": (0, 1),
+    }
+    for name, (low, high) in bounds.items():
+        value = OmegaConf.select(cfg, name)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise FmmError(f"{name}={value} is not a number from {low} to {high}; change it")
+    if not isinstance(cfg.seed, int) or not 0 <= cfg.seed < 2**31:
+        raise FmmError(f"seed={cfg.seed} is not a whole number from 0 to 2147483647; change it")
+
+
+def train_run(cfg: DictConfig, fingerprint: str) -> records.Run:
+    """The run that trains the model of this configuration, done or not."""
+    model = Path(str(cfg.model.name)).name
+    readable = f"{model}-{cfg.masking.strategy}-s{cfg.seed}"
+    return records.open_run(cfg.output_dir, "train", cfg.dataset.name, readable, train_settings(cfg, fingerprint))
+
+
+def trained_model(cfg: DictConfig, data: Any = None) -> TrainedModel:
+    """The model that an evaluation is about: `checkpoint=`, or the one trained with this configuration.
+
+    `data` is the run's datamodule, where the caller has it. Raises FmmError with the command that trains
+    the model where there is none.
+    """
+    if cfg.checkpoint is not None:
+        return _checkpoint(str(cfg.checkpoint))
+    data = data or datamodule(cfg)
+    run = train_run(cfg, data.fingerprint)
+    record = run.record()
+    if record is None or not (run.directory / "model" / "config.json").exists():
+        raise FmmError(f"no model has been trained with these settings; train it with: {train_command(cfg)}")
+    return TrainedModel(run.directory / "model", run.key, record)
+
+
+def _checkpoint(name: str) -> TrainedModel:
+    folder = Path(name)
+    if (folder / records.RECORD).exists() and (folder / "model").is_dir():
+        folder = folder / "model"
+    if not folder.is_dir():
+        if folder.is_absolute() or name.startswith("."):
+            raise FmmError(
+                f"checkpoint={name} does not exist; give a model folder, a train record's folder or a hub id"
+            )
+        return TrainedModel(folder, records.content_key({"checkpoint": name}), None)
+    record = records.read_record(folder.parent)
+    if record is not None and record.task == "train":
+        return TrainedModel(folder, record.key, record)
+    return TrainedModel(folder, folder_digest(folder)[:12], None)
+
+
+def train_command(cfg: DictConfig) -> str:
+    """The command line that trains the model of this configuration: its own overrides, with task=train."""
+    from hydra.core.hydra_config import HydraConfig
+
+    overrides = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
+    kept = [o for o in overrides if o.lstrip("+").split(".")[0].split("=")[0] in {*_COMMAND_KEYS, "seed", "output_dir"}]
+    if not any(o.startswith("dataset=") for o in kept):
+        kept.insert(0, f"dataset={cfg.dataset.name}")
+    return "python run.py task=train " + " ".join(f"'{o}'" if set(o) & set(" [](){}$'\"") else o for o in kept)
+
+
+def label_mapping(model_labels: Mapping[int, str], dataset_labels: list[str], name: str) -> list[int]:
+    """For each dataset label the model's output of the same name (labels are matched by name, not by number).
+
+    A model whose labels have no names (LABEL_0, ...) is taken to be in the dataset's order.
+    Raises FmmError where the names or their number differ.
+    """
+    names = [str(model_labels[i]) for i in range(len(model_labels))]
+    if len(names) != len(dataset_labels):
+        raise FmmError(
+            f"the model {name} has {len(names)} labels ({', '.join(names)}) but the dataset has {len(dataset_labels)} "
+            f"({', '.join(dataset_labels)}); choose a model trained on this dataset"
+        )
+    if all(n == f"LABEL_{i}" for i, n in enumerate(names)):
+        return list(range(len(names)))
+    folded = [n.casefold() for n in names]
+    missing = [label for label in dataset_labels if label.casefold() not in folded]
+    if missing:
+        raise FmmError(
+            f"the model {name} has labels {', '.join(names)} but the dataset has {', '.join(dataset_labels)}; "
+            "choose a model trained on this dataset"
+        )
+    return [folded.index(label.casefold()) for label in dataset_labels]

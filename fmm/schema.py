@@ -1,0 +1,97 @@
+"""What the keys of `conf/config.yaml` take: kinds, smallest and largest values, choices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fmm.errors import FmmError, unknown
+
+# Keys whose default is null say nothing about their kind.
+NULLABLE: dict[str, type] = {
+    "checkpoint": str,
+    "recursive": bool,
+    "measures": list,
+    "data.max_length": int,
+    "data.max_train_rows": int,
+    "data.max_eval_rows": int,
+    "data.max_test_rows": int,
+    "inference.token_budget": int,
+    "trainer.gradient_clip_val": float,
+}
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "selection": ("both", "nomask", "mask"),
+    "scheduler": ("linear", "authors"),
+    "explain": ("first", "second", "both"),
+    "masf": ("authors", "calibrated", "none"),
+    "masking.strategy": ("half_det", "half_ran", "uniform", "none"),
+    "inference.dtype": ("float32", "bfloat16"),
+    "logger.name": ("none", "csv", "wandb"),
+}
+
+# Smallest and largest values, both allowed.
+BOUNDS: dict[str, tuple[float, float]] = {
+    "seed": (0, 2**32 - 1),
+    "training.max_epochs": (1, float("inf")),
+    "training.batch_size": (1, float("inf")),
+    "training.learning_rate": (0, float("inf")),
+    "training.weight_decay": (0, float("inf")),
+    "training.adam_epsilon": (0, float("inf")),
+    "training.warmup": (0, 1),
+    "masking.max_ratio": (0, 1),
+    "data.max_length": (4, float("inf")),
+    "data.max_train_rows": (1, float("inf")),
+    "data.max_eval_rows": (1, float("inf")),
+    "data.max_test_rows": (1, float("inf")),
+    "data.num_workers": (0, float("inf")),
+    "inference.token_budget": (1, float("inf")),
+    "trainer.accumulate_grad_batches": (1, float("inf")),
+    "ratios": (0, 1),
+}
+
+WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list such as [a,b]"}
+
+# Keys that take several kinds: a label may be a number, Lightning's devices a number, a list or "auto".
+FREE = ("target", "trainer.devices", "trainer.precision", "trainer.deterministic", "text", "text_pair")
+
+
+def check_value(key: str, value: Any, default: Any) -> None:
+    """Raise `FmmError` unless `value` is of the kind of the key's default, within its bounds and choices.
+
+    >>> check_value("training.batch_size", -1, 16)
+    Traceback (most recent call last):
+    ...
+    fmm.errors.FmmError: training.batch_size=-1 is too small: it takes a whole number of at least 1
+    """
+    if key in FREE or value is None or (isinstance(value, str) and "${" in value):
+        return
+    kind = NULLABLE.get(key) or type(default)
+    if kind in WORDS and not _is_kind(value, kind):
+        raise FmmError(f"{key}={_shown(value)} is not {WORDS[kind]}, as {key} needs")
+    if key in CHOICES and str(value) not in CHOICES[key]:
+        raise unknown(f"value of {key}", str(value), CHOICES[key])
+    if key in BOUNDS:
+        low, high = BOUNDS[key]
+        for number in value if isinstance(value, Sequence) else [value]:
+            if not _is_kind(number, float):
+                raise FmmError(f"{key} holds {_shown(number)}, which is not a number")
+            if number < low or number > high:
+                size = "small" if number < low else "large"
+                limit = f"at least {low:g}" if number < low else f"at most {high:g}"
+                item = WORDS[kind] if kind in (int, float) else "numbers"
+                raise FmmError(f"{key}={_shown(value)} is too {size}: it takes {item} of {limit}")
+
+
+def _is_kind(value: Any, kind: type) -> bool:
+    if kind is bool or isinstance(value, bool):
+        return kind is bool and isinstance(value, bool)
+    if kind is float:
+        return isinstance(value, int | float) and value == value
+    if kind is str:
+        return not isinstance(value, list | dict)
+    return isinstance(value, kind)
+
+
+def _shown(value: Any) -> str:
+    return str(value).replace("'", "") if isinstance(value, list) else str(value)

@@ -1,0 +1,197 @@
+"""Runs and sweeps: Hydra in, one task out. A sweep's jobs leave their log, their settings and, if they fail, a mark."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+import hydra
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from fmm import overrides
+from fmm.errors import FmmError
+
+SWEEP_KEY = "hydra.sweep.dir"
+log = logging.getLogger(__name__)
+
+
+def hydra_main(conf: Path, arguments: Sequence[str]) -> int:
+    """Let Hydra run the command line; return the exit status."""
+    Plugins.instance().register(Sweeper)
+    before = sys.argv
+    sys.argv = [before[0], *arguments]
+    try:
+        hydra.main(version_base="1.3", config_path=str(conf), config_name="config")(run_job)()
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    finally:
+        sys.argv = before
+    return 0
+
+
+def run_job(cfg: DictConfig) -> None:
+    """Run the task of a configuration: alone, or as a job of a sweep in its own directory."""
+    from fmm.cli import report
+    from fmm.tasks import run_task
+
+    settings = HydraConfig.get()
+    if settings.mode == RunMode.MULTIRUN:
+        with job_directory(Path(settings.runtime.output_dir), list(settings.overrides.task), cfg):
+            run_task(cfg)
+        return
+    try:
+        run_task(cfg)
+    except FmmError as error:
+        raise SystemExit(report(error)) from error
+    except Exception as error:
+        traceback.print_exc()
+        raise SystemExit(1) from error
+
+
+def with_directory(settings: Sequence[str]) -> list[str]:
+    """Return the settings of a sweep with a directory of its own, created here, unless they name one."""
+    if any(setting.lstrip("+").startswith(f"{SWEEP_KEY}=") for setting in settings):
+        return list(settings)
+    return [*settings, f"{SWEEP_KEY}={new_directory(Path('multirun'))}"]
+
+
+def new_directory(parent: Path) -> Path:
+    """Create and return a directory that no other process has: the time and four random letters."""
+    while True:
+        path = parent / f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{secrets.token_hex(2)}"
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(parents=True)
+            return path
+
+
+def sweep_name() -> str | None:
+    """Return the name of the sweep this job belongs to, the same for all its jobs; None outside of sweeps."""
+    if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
+        return None
+    return Path(HydraConfig.get().sweep.dir).name
+
+
+class Tee:
+    """A text stream that also writes to a second one."""
+
+    def __init__(self, stream: TextIO, copy: TextIO) -> None:
+        self.stream, self.copy = stream, copy
+
+    def write(self, text: str) -> int:
+        """Write to both streams."""
+        self.copy.write(text)
+        return self.stream.write(text)
+
+    def flush(self) -> None:
+        """Flush both streams."""
+        self.copy.flush()
+        self.stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+@contextlib.contextmanager
+def job_directory(directory: Path, arguments: Sequence[str], cfg: DictConfig) -> Iterator[None]:
+    """Keep what a job prints and logs in `directory`/job.log; an exception leaves its traceback there and FAILED."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "FAILED").unlink(missing_ok=True)
+    (directory / "overrides.txt").write_text("".join(f"{argument}\n" for argument in arguments), encoding="utf-8")
+    (directory / "config.yaml").write_text(OmegaConf.to_yaml(cfg), encoding="utf-8")
+    with (directory / "job.log").open("w", encoding="utf-8", buffering=1) as file:
+        handler = logging.StreamHandler(file)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logging.getLogger().addHandler(handler)
+        try:
+            with contextlib.redirect_stdout(Tee(sys.stdout, file)), contextlib.redirect_stderr(Tee(sys.stderr, file)):
+                yield
+        except BaseException as error:
+            traceback.print_exception(error, file=file)
+            mark_failed(directory, error)
+            raise
+        finally:
+            logging.getLogger().removeHandler(handler)
+
+
+def mark_failed(directory: Path, error: BaseException) -> None:
+    """Write the mark of a failed job: one line that says why."""
+    reason = str(error) if isinstance(error, FmmError) else f"{type(error).__name__}: {error}"
+    (directory / "FAILED").write_text(f"{reason}\n", encoding="utf-8")
+
+
+class Sweeper(BasicSweeper):
+    """A grid in which a job that fails, or that cannot even be composed, does not stop the others."""
+
+    def sweep(self, arguments: list[str]) -> list[JobReturn]:
+        """Run every job, print which failed and why, and exit with 1 if any did."""
+        assert self.config is not None and self.launcher is not None and self.hydra_context is not None
+        parsed = OverridesParser.create(self.hydra_context.config_loader).parse_overrides(
+            [*self._parse_config(), *arguments]
+        )
+        directory = Path(self.config.hydra.sweep.dir)
+        directory.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(self.config, directory / "multirun.yaml")
+        jobs = overrides.jobs(parsed)
+        results: list[JobReturn] = []
+        for start, batch in self._batches(directory, jobs):
+            results += self.launcher.launch(batch, initial_job_idx=start)
+        if summarise(directory, jobs):
+            raise SystemExit(1)
+        return results
+
+    def _batches(self, directory: Path, jobs: Sequence[list[str]]) -> Iterator[tuple[int, list[list[str]]]]:
+        """Yield (number of the first job, jobs) for runs of neighbouring jobs that can be composed."""
+        good = [number for number, job in enumerate(jobs) if self._composes(directory / str(number), job)]
+        size = self.max_batch_size or len(jobs)
+        start = 0
+        while start < len(good):
+            end = start + 1
+            while end < len(good) and end - start < size and good[end] == good[end - 1] + 1:
+                end += 1
+            yield good[start], [jobs[number] for number in good[start:end]]
+            start = end
+
+    def _composes(self, directory: Path, job: Sequence[str]) -> bool:
+        assert self.config is not None
+        sources = self.config.hydra.runtime.config_sources
+        conf = next(Path(source.path) for source in sources if source.provider == "main")
+        try:
+            overrides.check_job(conf, tuple(job))
+        except FmmError as error:
+            with contextlib.suppress(FmmError), job_directory(directory, job, OmegaConf.create()):
+                raise
+            log.error("job %s cannot run: %s", directory.name, error)
+            return False
+        return True
+
+
+def summarise(directory: Path, jobs: Sequence[Sequence[str]]) -> int:
+    """Print what became of every job of a sweep, leave it as summary.txt, and return how many failed."""
+    lines = []
+    for number, job in enumerate(jobs):
+        mark = directory / str(number) / "FAILED"
+        if mark.exists():
+            lines.append(f"  {number}  FAILED  {' '.join(job)}\n     {mark.read_text(encoding='utf-8').strip()}")
+        elif not (directory / str(number) / "job.log").exists():
+            lines.append(f"  {number}  FAILED  {' '.join(job)}\n     it never started")
+    done = f"{len(jobs) - len(lines)} of {len(jobs)} jobs done in {directory}"
+    text = "\n".join([done, *lines])
+    (directory / "summary.txt").write_text(text + "\n", encoding="utf-8")
+    log.info(text)
+    return len(lines)
+
+
+Sweeper.__module__ = "hydra_plugins.fmm"  # Hydra accepts plugins from this namespace only

@@ -120,7 +120,7 @@ def trained_model(cfg: DictConfig, data: Any = None) -> TrainedModel:
     if cfg.checkpoint is not None:
         return _checkpoint(str(cfg.checkpoint))
     data = data or datamodule(cfg)
-    run = train_run(cfg, data.fingerprint)
+    run = train_run(cfg, data.training_fingerprint)
     record = run.record()
     if record is None or not (run.directory / "model" / "config.json").exists():
         raise FmmError(f"no model has been trained with these settings; train it with: {train_command(cfg)}")

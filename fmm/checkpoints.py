@@ -1,0 +1,93 @@
+"""Lightning callbacks of masked fine-tuning: best and last weights on disk, and a log a person can read."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_lightning import Callback, LightningModule, Trainer
+from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.plugins.io import TorchCheckpointIO
+
+LAST = "last.ckpt"
+BEST = "best"
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes a checkpoint beside its place and renames it, so that a killed run leaves the previous one whole."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Save to a temporary file, flush it to disk, and rename."""
+        temporary = Path(f"{path}.tmp")
+        super().save_checkpoint(checkpoint, temporary, storage_options)
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+
+
+def checkpoint_callbacks(directory: Path, metric: str) -> list[ModelCheckpoint]:
+    """Keep the weights of the best epoch by `val_<metric>` (the first of equals) and all that resuming needs."""
+    best = ModelCheckpoint(
+        dirpath=directory, filename=BEST, monitor=f"val_{metric}", mode="max", save_weights_only=True,
+        enable_version_counter=False,
+    )  # fmt: skip
+    last = ModelCheckpoint(dirpath=directory, filename=LAST.removesuffix(".ckpt"), enable_version_counter=False)
+    return [best, last]
+
+
+def resumable(path: Path) -> bool:
+    """Whether `path` is a whole checkpoint; a damaged one is removed and said."""
+    if not path.exists():
+        return False
+    try:
+        torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        return True
+    except Exception as error:  # torch raises many kinds for a damaged file
+        print(f"{path} is damaged ({type(error).__name__}); training starts anew", flush=True)
+        path.unlink()
+        return False
+
+
+class EpochHistory(Callback):
+    """One line an epoch on the terminal and in `train.log`, and the history for the record.
+
+    The history travels in the checkpoint, so that a resumed run has all of it.
+    """
+
+    def __init__(self, log: Path, metric_names: list[str]) -> None:
+        self.log, self.metric_names = log, metric_names
+        self.history: list[dict[str, Any]] = []
+        self._started = time.monotonic()
+
+    def on_train_epoch_start(self, trainer: Trainer, module: LightningModule) -> None:
+        """Start the epoch's clock."""
+        self._started = time.monotonic()
+
+    def on_train_epoch_end(self, trainer: Trainer, module: LightningModule) -> None:
+        """Write down the epoch that ended; validation has run by now."""
+        values = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        row = {"epoch": trainer.current_epoch, **values, "seconds": round(time.monotonic() - self._started, 2)}
+        row["learning_rate"] = trainer.optimizers[0].param_groups[0]["lr"]
+        self.history.append(row)
+        if trainer.is_global_zero:
+            shown = "  ".join(f"val_{n} {values[f'val_{n}']:.4f}" for n in self.metric_names)
+            loss, epoch = values.get("train_loss", float("nan")), f"epoch {row['epoch'] + 1}/{trainer.max_epochs}"
+            say(f"{epoch}  train_loss {loss:.4f}  {shown}  {row['seconds']:.0f} s", self.log)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The history so far."""
+        return {"history": self.history}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take up the history of an interrupted run."""
+        self.history = list(state_dict["history"])
+
+
+def say(line: str, log: Path) -> None:
+    """Print a line and append it to the run's log with the time."""
+    print(line, flush=True)
+    with open(log, "a", encoding="utf-8") as file:
+        file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")

@@ -1,0 +1,225 @@
+"""`task=train`: from raw text to a tested, masked fine-tuned model with its record."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from transformers.utils import logging as transformers_logging
+
+from fmm import metrics
+from fmm.checkpoints import BEST, LAST, AtomicCheckpointIO, EpochHistory, checkpoint_callbacks, resumable, say
+from fmm.errors import FmmError
+from fmm.finetune import MaskedFineTuning
+from fmm.models import build, tiny
+from fmm.records import Record, Run
+from fmm.report.training import draw_random_masking
+from fmm.tasks import forecast, random_masking
+from fmm.tasks.common import check_training, container, datamodule, is_main_process, train_run
+from fmm.tracking import tracker
+from fmm.trainer import build_trainer
+
+
+def run(cfg: DictConfig) -> Record | None:
+    """Train, keep the best epoch, test at every masking ratio, and leave the record. Returns it."""
+    check_training(cfg)
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    data = datamodule(cfg)
+    job = train_run(cfg, data.training_fingerprint)
+    if not is_main_process():  # one of DDP's helpers: it only fits
+        _fit(cfg, job, data, *_prepare(cfg, data))
+        return None
+    if cfg.dry_run:
+        prepared = _prepare(cfg, data)
+        print(forecast.training(cfg, data, *prepared))
+        return None
+    with job.lock():
+        if cfg.force:
+            job.clear()
+        record = job.record()
+        if record is not None and _same_test(record, cfg, data):
+            print(f"done already ({record.created}); force=true does it again")
+        else:
+            record = _train_and_test(cfg, job, data)
+    print(_summary(record))
+    print(f"record: {record.directory / 'record.json'}")
+    return record
+
+
+def _same_test(record: Record, cfg: DictConfig, data: Any) -> bool:
+    wanted = {"max_test_rows": cfg.data.max_test_rows, "ratios": container(cfg.ratios)}
+    return record.results["test"] == wanted
+
+
+def _prepare(cfg: DictConfig, data: Any) -> tuple[Any, Any]:
+    """Load (or build) the model and its tokenizer, and the tokenised data."""
+    torch.manual_seed(cfg.seed)  # the new classification head is drawn from the run's seed
+    data.read()
+    names = data.info.label_names
+    model_cfg = container(cfg.model)
+    if model_cfg["name"] == "tiny":
+        train = data.raw("train")
+        texts = [*train.texts, *(train.pairs or [])]
+        tokenizer: Any = tiny.train_tokenizer(
+            texts, vocab_size=model_cfg["vocab_size"], max_length=model_cfg["max_length"]
+        )
+        model = tiny.build_model(model_cfg, names, len(tokenizer))
+    else:
+        tokenizer = build.load_tokenizer(model_cfg["name"], model_cfg.get("revision"))
+        model = build.load_model(
+            model_cfg["name"], names, revision=model_cfg.get("revision"), attention=model_cfg.get("attention", "sdpa")
+        )
+    data.attach_tokenizer(tokenizer, build.max_tokens(model, tokenizer, cfg.data.max_length))
+    data.prepare_data()
+    data.setup("fit")
+    return model, tokenizer
+
+
+def _module(cfg: DictConfig, data: Any, model: Any, tokenizer: Any) -> MaskedFineTuning:
+    training = container(cfg.training)
+    return MaskedFineTuning(
+        model,
+        mask_id=tokenizer.mask_token_id,
+        num_labels=len(data.info.label_names),
+        metric_names=list(data.info.metrics),
+        strategy=cfg.masking.strategy,
+        max_ratio=float(cfg.masking.max_ratio),
+        selection=cfg.selection,
+        scheduler=cfg.scheduler,
+        seed=cfg.seed,
+        **{name: value for name, value in training.items() if name != "max_epochs"},
+    )
+
+
+def _fit(cfg: DictConfig, job: Run, data: Any, model: Any, tokenizer: Any, logger: Any = None) -> dict[str, Any]:
+    """Run all epochs and put the best epoch's weights into `model`. Returns what the record says of it."""
+    module = _module(cfg, data, model, tokenizer)
+    directory = job.directory / "checkpoints"
+    history = EpochHistory(job.directory / "train.log", list(data.info.metrics))
+    best, last = checkpoint_callbacks(directory, data.info.checkpoint_metric)
+    trainer = build_trainer(
+        cfg,
+        callbacks=[best, last, history],
+        logger=logger,
+        max_epochs=cfg.training.max_epochs,
+        plugins=[AtomicCheckpointIO()],
+    )
+    last_path = directory / LAST
+    if resumable(last_path):
+        print(f"continuing an interrupted run from {last_path}", flush=True)
+        trainer.fit(module, datamodule=data, ckpt_path=str(last_path), weights_only=True)
+    else:
+        trainer.fit(module, datamodule=data)
+    if trainer.interrupted:
+        raise KeyboardInterrupt
+    if not trainer.is_global_zero:
+        return {}
+    state = torch.load(directory / f"{BEST}.ckpt", map_location="cpu", weights_only=True)["state_dict"]
+    module.load_state_dict(state)
+    rows = history.history
+    chosen = max(rows, key=lambda row: row[f"val_{data.info.checkpoint_metric}"])
+    return {
+        "history": rows,
+        "best_epoch": chosen["epoch"],
+        "steps": trainer.global_step,
+        "precision": str(trainer.precision),
+        "device": str(trainer.strategy.root_device),
+        "devices": trainer.world_size,
+    }
+
+
+def _train_and_test(cfg: DictConfig, job: Run, data: Any) -> Record:
+    times = {}
+    before = job.record()
+    started = time.monotonic()
+    model, tokenizer = _prepare(cfg, data)
+    times["prepare"] = time.monotonic() - started
+    log = job.directory / "train.log"
+    with tracker(cfg, job.directory) as track:
+        if before is None:
+            for line in (forecast.training(cfg, data, model, tokenizer), _data_line(data)):
+                say(line, log)
+            started = time.monotonic()
+            fitted = _fit(cfg, job, data, model, tokenizer, track.lightning_logger())
+            _save_model(job.directory / "model", model, tokenizer)
+            times["fit"] = time.monotonic() - started
+        else:  # only the test differs from what was done
+            fitted = {
+                key: before.results[key] for key in ("history", "best_epoch", "steps", "precision", "device", "devices")
+            }
+            times["fit"] = before.results["durations"]["fit"]
+        started = time.monotonic()
+        table, predictions, work = random_masking.test(cfg, job.directory / "model", data)
+        times["test"] = time.monotonic() - started
+        job.write_parquet("random_masking.parquet", predictions)
+        results = _results(cfg, data, table, fitted, times, work)
+        draw_random_masking(job.directory / "random_masking.png", table, results)
+        track.curve("random_masking", table)
+        track.summary(
+            {f"test/{name}": table[0][name] for name in data.info.metrics} | {"best_epoch": fitted["best_epoch"]}
+        )
+        record = job.finish(results)
+    shutil.rmtree(job.directory / "checkpoints", ignore_errors=True)
+    return record
+
+
+def _results(
+    cfg: DictConfig,
+    data: Any,
+    table: list[dict[str, Any]],
+    fitted: dict[str, Any],
+    times: dict[str, float],
+    work: dict[str, Any],
+) -> dict[str, Any]:
+    info = data.info
+    labels = torch.as_tensor(data.test.labels).long()
+    majority, values = metrics.majority_baseline(info.metrics, data.record()["class_counts"]["train"], labels)
+    return {
+        "model_dir": "model",
+        "label_names": info.label_names,
+        "metrics": info.metrics,
+        "checkpoint_metric": info.checkpoint_metric,
+        "jain_metric": info.jain_metric,
+        "convergence_threshold": info.convergence_threshold,
+        "test": {"max_test_rows": cfg.data.max_test_rows, "ratios": container(cfg.ratios)},
+        "test_table": table,
+        "majority": {"label": info.label_names[majority], **values},
+        "data": data.record(),
+        "durations": {name: round(value, 2) for name, value in times.items()},
+        "test_work": work,
+        **fitted,
+    }
+
+
+def _save_model(target: Path, model: Any, tokenizer: Any) -> None:
+    """Save a Hugging Face folder under a temporary name and rename it, so that a whole one is found or none."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        model.to("cpu").save_pretrained(temporary)
+        tokenizer.save_pretrained(temporary)
+    except OSError as error:
+        raise FmmError(f"could not write the model to {target}: {error}; free space or choose output_dir") from error
+    shutil.rmtree(target, ignore_errors=True)
+    os.replace(temporary, target)
+
+
+def _data_line(data: Any) -> str:
+    record = data.record()
+    rows = ", ".join(f"{name} {count}" for name, count in record["rows"].items())
+    cut = ", ".join(f"{count} in {name}" for name, count in record["truncated"].items() if count)
+    return f"data: {rows} rows; split {record['split']}" + (f"; truncated rows: {cut}" if cut else "")
+
+
+def _summary(record: Record) -> str:
+    results, name = record.results, record.results["checkpoint_metric"]
+    table, majority = results["test_table"], results["majority"]
+    curve = "  ".join(f"{row['masking_ratio']:.0%} {row[name]:.3f}" for row in table)
+    always = f"always {majority['label']!r}: {majority[name]:.3f}"
+    return f"test {name} by masking ratio ({table[0]['n']} rows): {curve}; {always}"

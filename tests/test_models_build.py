@@ -1,0 +1,116 @@
+"""Which models and tokenizers are taken, and the sentence for those that are not."""
+
+import json
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import (
+    BartConfig,
+    BertConfig,
+    BertForSequenceClassification,
+    DistilBertConfig,
+    GPT2Config,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+)
+
+from fmm.errors import FmmError
+from fmm.models import build, tiny
+
+TEXTS = ["the movie was not good at all, really wonderful acting", "dull plot and boring people"] * 30
+TINY = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "intermediate_size": 16, "max_length": 64}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return tiny.train_tokenizer(TEXTS, vocab_size=400, max_length=64)
+
+
+@pytest.fixture
+def folder(tokenizer, tmp_path):
+    tiny.build_model(TINY, ["neg", "pos"], len(tokenizer)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    return tmp_path
+
+
+def test_tiny_tokenizer_loses_no_text_and_survives_saving(tokenizer, folder):
+    loaded = build.load_tokenizer(str(folder))
+    text = "naïve Привет 東京 good"
+    assert loaded(text)["input_ids"] == tokenizer(text)["input_ids"]
+    assert loaded.decode(loaded(text)["input_ids"], skip_special_tokens=True).strip() == text
+    assert loaded.mask_token_id == 4 and loaded("a", "b").sequence_ids()[0] is None
+
+
+def test_tokenizer_without_merges_is_refused(folder):
+    """transformers#47706: such a tokenizer loads and silently yields single characters."""
+    data = json.loads((folder / "tokenizer.json").read_text())
+    data["model"]["merges"] = []
+    (folder / "tokenizer.json").write_text(json.dumps(data))
+    with pytest.raises(FmmError, match="splits words of its own vocabulary"):
+        build.load_tokenizer(str(folder))
+
+
+def test_tokenizer_that_drops_text_is_refused():
+    inner = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate("abcdefghijklmnopqrstuvwxyz")}, merges=[]))
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    loses = PreTrainedTokenizerFast(tokenizer_object=inner, mask_token="[MASK]", pad_token="[PAD]")
+    with pytest.raises(FmmError, match="loses text"):
+        build.check_tokenizer(loses, "letters")
+
+
+def test_tokenizer_without_mask_token_is_refused(tokenizer):
+    without = PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, pad_token="<pad>")
+    with pytest.raises(FmmError, match="no mask token"):
+        build.check_tokenizer(without, "gpt")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (BertConfig(num_labels=1, architectures=["BertForSequenceClassification"]), "regression"),
+        (BertConfig(problem_type="regression"), "regression"),
+        (BertConfig(problem_type="multi_label_classification"), "multi-label"),
+        (BertConfig(is_decoder=True), "decoder"),
+        (BartConfig(), "decoder"),
+        (GPT2Config(), "not a masked language model"),
+    ],
+    ids=["one output", "regression", "multi-label", "decoder", "encoder-decoder", "causal"],
+)
+def test_models_that_are_no_single_label_encoder_are_refused(config, message):
+    with pytest.raises(FmmError, match=message):
+        build.check_config(config, "some/model")
+
+
+@pytest.mark.parametrize("config", [BertConfig(), RobertaConfig(), DistilBertConfig()], ids=lambda c: c.model_type)
+def test_encoders_are_taken(config):
+    build.check_config(config, "some/model")
+
+
+def test_nothing_there_says_what_to_give():
+    with pytest.raises(FmmError, match="does not exist"):
+        build.load_model("/no/such/folder", ["a", "b"])
+    with pytest.raises(FmmError, match=r"model\.name="):
+        build.load_tokenizer("no-such-owner/no-such-model")
+
+
+def test_head_is_new_where_the_checkpoint_has_another(folder):
+    model = build.load_model(str(folder), ["a", "b", "c"])
+    assert model.config.num_labels == 3 and model.config.id2label == {0: "a", 1: "b", 2: "c"}
+
+
+def test_length_limit_leaves_out_the_positions_that_roberta_keeps_for_padding(tokenizer):
+    shape = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    roberta = RobertaForSequenceClassification(RobertaConfig(max_position_embeddings=42, pad_token_id=1, **shape))
+    bert = BertForSequenceClassification(BertConfig(max_position_embeddings=40, **shape))
+    assert build.max_tokens(roberta, tokenizer) == build.max_tokens(bert, tokenizer) == 40
+    assert build.max_tokens(bert, tokenizer, wanted=16) == 16
+    with pytest.raises(FmmError, match="max_length=41"):
+        build.max_tokens(bert, tokenizer, wanted=41)
+
+
+def test_identity_follows_the_folders_content(folder):
+    before = build.identity({"name": str(folder), "attention": "sdpa"})
+    assert "attention" not in before
+    (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
+    assert build.identity({"name": str(folder)})["content"] != before["content"]

@@ -1,0 +1,215 @@
+"""The LightningDataModule of every dataset: raw rows from a reader, tokens from the cache, batches to the trainer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from filelock import FileLock
+from torch.utils.data import DataLoader
+
+from fmm.data.cache import VERSION, EncodedSplit, encode_split, read_split, write_split
+from fmm.data.encoding import tokenizer_hash
+from fmm.data.loader import EvaluationBatches, TrainingBatches, make_loader
+from fmm.data.raw import SPLITS, DatasetInfo, RawData, RawSplit
+from fmm.data.splits import stratified_subset
+from fmm.errors import FmmError, unknown
+
+log = logging.getLogger(__name__)
+
+LIMITS = {"train": "max_train_rows", "validation": "max_eval_rows", "test": "max_test_rows"}
+
+
+class TextClassificationDataModule(pl.LightningDataModule):
+    """One dataset. `read()` gives raw rows, `attach_tokenizer()` + `prepare_data()` + `setup()` gives tokens.
+
+    `dataset` is the dataset's YAML, `data` the options of the run (mirror, row limits, files), `seed` orders the
+    training batches; which rows a split holds depends on `data.split_seed` only, so that seeds stay comparable.
+    """
+
+    def __init__(
+        self,
+        dataset: Mapping[str, Any],
+        data: Mapping[str, Any],
+        *,
+        seed: int,
+        split: str,
+        batch_size: int,
+        cache_dir: Path,
+    ) -> None:
+        super().__init__()
+        self.dataset, self.data, self.seed, self.split = dict(dataset), dict(data), seed, split
+        self.batch_size, self.cache_dir = batch_size, Path(cache_dir)
+        self._raw: RawData | None = None
+        self._encoded: dict[str, EncodedSplit] = {}
+        self._tokenizer: Any = None
+        self._max_length = 0
+
+    def read(self) -> TextClassificationDataModule:
+        """Read raw rows and make the splits, once. Raises FmmError for missing or broken data."""
+        if self._raw is None:
+            raw = _reader(self.dataset)(self.dataset, self.data, split=self.split, cache_dir=self.cache_dir)
+            self._raw = RawData(raw.info, self._limited(raw.splits), raw.origin)
+        return self
+
+    def _limited(self, splits: dict[str, RawSplit]) -> dict[str, RawSplit]:
+        limited = {}
+        for name, rows in splits.items():
+            limit = self.data.get(LIMITS[name])
+            if limit is not None and int(limit) < 1:
+                raise FmmError(f"data.{LIMITS[name]}={limit} leaves no row; give at least 1 or null")
+            index = stratified_subset(rows.labels, None if limit is None else int(limit), self.split_seed)
+            limited[name] = rows if len(index) == len(rows) else rows.take(index)
+        return limited
+
+    @property
+    def split_seed(self) -> int:
+        """Seed of random splits and row limits."""
+        return int(self.data.get("split_seed") or 0)
+
+    @property
+    def info(self) -> DatasetInfo:
+        """Facts of the dataset: labels, texts, metrics."""
+        return self._read().info
+
+    def raw(self, split: str) -> RawSplit:
+        """Raw rows of `train`, `validation` or `test`."""
+        if split not in SPLITS:
+            raise unknown("split", split, SPLITS)
+        return self._read().splits[split]
+
+    def _read(self) -> RawData:
+        self.read()
+        assert self._raw is not None
+        return self._raw
+
+    @property
+    def fingerprint(self) -> str:
+        """Content identity of the rows before tokenisation: source bytes, columns, split and row limits."""
+        return self._identity(LIMITS.values())
+
+    @property
+    def training_fingerprint(self) -> str:
+        """Content identity of what a model is trained on: as `fingerprint`, but without the limit on test rows."""
+        return self._identity(key for name, key in LIMITS.items() if name != "test")
+
+    def _identity(self, keys: Iterable[str]) -> str:
+        limits = {key: self.data.get(key) for key in keys}
+        return _digest([self._read().origin["identity"], limits, self.split_seed if any(limits.values()) else None])
+
+    @property
+    def cache_key(self) -> str:
+        """Content identity of the tokenised rows."""
+        return _digest([self.fingerprint, tokenizer_hash(self.tokenizer), self._max_length, VERSION])
+
+    @property
+    def tokenizer(self) -> Any:
+        """The attached tokenizer. Raises FmmError before `attach_tokenizer`."""
+        if self._tokenizer is None:
+            raise FmmError(f"dataset {self.dataset['name']} has no tokenizer yet; call attach_tokenizer first")
+        return self._tokenizer
+
+    def attach_tokenizer(self, tokenizer: Any, max_length: int) -> None:
+        """Choose the tokenizer and the number of tokens a row may have (`data.max_length` can only lower it)."""
+        own = self.data.get("max_length")
+        self._tokenizer, self._max_length = tokenizer, min(max_length, int(own)) if own else max_length
+        self._encoded = {}
+
+    def prepare_data(self) -> None:
+        """Tokenise what the cache lacks. Safe in any number of processes: one builds, the others wait."""
+        self._open_splits()
+
+    def setup(self, stage: str | None = None) -> None:
+        """Open the tokenised splits; tokenises first where `prepare_data` was not called."""
+        if not self._encoded:
+            self._encoded = self._open_splits()
+
+    def _open_splits(self) -> dict[str, EncodedSplit]:
+        folder = self.cache_dir / self.dataset["name"] / self.cache_key
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            arrays = {name: self._open(folder / name, rows) for name, rows in self._read().splits.items()}
+        pad_type = getattr(self.tokenizer, "pad_token_type_id", 0)
+        return {name: EncodedSplit(part, self.tokenizer.pad_token_id, pad_type) for name, part in arrays.items()}
+
+    def _open(self, directory: Path, rows: RawSplit) -> dict[str, Any]:
+        try:
+            arrays = read_split(directory)
+            if arrays is not None:
+                log.info("cache hit: %s", directory)
+                return arrays
+        except ValueError as error:
+            log.warning("tokenised data in %s is corrupt (%s); building it again", directory, error)
+        log.info("tokenising %d rows into %s", len(rows), directory)
+        write_split(directory, encode_split(rows, self.tokenizer, self._max_length))
+        arrays = read_split(directory)
+        assert arrays is not None
+        return arrays
+
+    def _split(self, name: str) -> EncodedSplit:
+        self.setup()
+        return self._encoded[name]
+
+    @property
+    def train(self) -> EncodedSplit:
+        """Tokenised training rows."""
+        return self._split("train")
+
+    @property
+    def validation(self) -> EncodedSplit:
+        """Tokenised validation rows."""
+        return self._split("validation")
+
+    @property
+    def test(self) -> EncodedSplit:
+        """Tokenised test rows."""
+        return self._split("test")
+
+    def train_dataloader(self) -> DataLoader:
+        """Shuffled batches of similar lengths; the order depends on (seed, epoch), see `TrainingBatches`."""
+        return self._loader(self.train, TrainingBatches(self.train.lengths, self.batch_size, self.seed))
+
+    def val_dataloader(self) -> DataLoader:
+        """Validation batches, longest rows first; `example_id` says which rows they are."""
+        return self._loader(self.validation, EvaluationBatches(self.validation.lengths, self.batch_size))
+
+    def test_dataloader(self) -> DataLoader:
+        """Test batches, longest rows first; `example_id` says which rows they are."""
+        return self._loader(self.test, EvaluationBatches(self.test.lengths, self.batch_size))
+
+    def _loader(self, split: EncodedSplit, sampler: TrainingBatches | EvaluationBatches) -> DataLoader:
+        return make_loader(split, sampler, int(self.data.get("num_workers") or 0), torch.cuda.is_available())
+
+    def record(self) -> dict[str, Any]:
+        """Where the rows come from and what was done to them, as plain JSON for the run's record."""
+        raw = self._read()
+        classes = len(raw.info.label_names)
+        origin = {key: value for key, value in raw.origin.items() if key != "identity"}
+        record = origin | {
+            "rows": {name: len(rows) for name, rows in raw.splits.items()},
+            "class_counts": {name: rows.class_counts(classes) for name, rows in raw.splits.items()},
+            "limits": {key: self.data[key] for key in LIMITS.values() if self.data.get(key) is not None},
+            "split_seed": self.split_seed,
+            "fingerprint": self.fingerprint,
+        }
+        if self._tokenizer is not None:
+            self.setup()
+            record["truncated"] = {name: int(split.truncated.sum()) for name, split in self._encoded.items()}
+            record |= {"max_length": self._max_length, "cache_key": self.cache_key}
+        return record
+
+
+def _reader(dataset: Mapping[str, Any]) -> Any:
+    module, _, function = dataset["reader"].rpartition(".")
+    return getattr(import_module(module), function)
+
+
+def _digest(parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,101 @@
+"""Which rows make a batch.
+
+Both samplers yield lists of row numbers and are `DistributedSampler`s, so that Lightning leaves them in place
+whatever `use_distributed_sampler` says and calls `set_epoch`. Rank and world size are asked for when iterating.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+from fmm.data.cache import EncodedSplit
+
+POOL = 100  # batches whose rows are sorted together: larger means less padding and less mixing
+
+
+class TrainingBatches(DistributedSampler):
+    """Random batches of rows of similar length, decided by (seed, epoch) alone.
+
+    Rows are shuffled, sorted by length within pools of `POOL` batches, cut into batches, the batches shuffled and the
+    rows within each batch shuffled: half-masking looks at a row's place in its batch. Every rank draws the same
+    batches and takes its share; the first ones repeat where the shares would be unequal.
+    """
+
+    def __init__(self, lengths: np.ndarray, batch_size: int, seed: int) -> None:
+        super().__init__(lengths, num_replicas=1, rank=0, seed=seed)
+        self.lengths, self.batch_size = lengths, batch_size
+
+    def __len__(self) -> int:
+        return -(-self._total() // _world()[1])
+
+    def __iter__(self) -> Iterator[list[int]]:
+        rank, world = _world()
+        batches = training_batches(self.lengths, self.batch_size, self.seed, self.epoch)
+        batches += batches[: len(self) * world - len(batches)]
+        return iter(batches[rank::world])
+
+    def _total(self) -> int:
+        return -(-len(self.lengths) // self.batch_size)
+
+
+class EvaluationBatches(DistributedSampler):
+    """Every row once, rows of similar length together, always in the same order. A rank takes every n-th batch."""
+
+    def __init__(self, lengths: np.ndarray, batch_size: int) -> None:
+        super().__init__(lengths, num_replicas=1, rank=0, shuffle=False)
+        order = np.argsort(-lengths, kind="stable").tolist()
+        self.batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+
+    def __len__(self) -> int:
+        rank, world = _world()
+        return len(self.batches[rank::world])
+
+    def __iter__(self) -> Iterator[list[int]]:
+        rank, world = _world()
+        return iter(self.batches[rank::world])
+
+
+def training_batches(lengths: np.ndarray, batch_size: int, seed: int, epoch: int) -> list[list[int]]:
+    """Row numbers of one epoch's batches, each row once; the last rows may make a smaller batch."""
+    rng = np.random.default_rng((seed, epoch))
+    order = rng.permutation(len(lengths))
+    batches = []
+    for start in range(0, len(order), POOL * batch_size):
+        pool = order[start : start + POOL * batch_size]
+        pool = pool[np.argsort(lengths[pool], kind="stable")]
+        batches += [rng.permutation(pool[i : i + batch_size]).tolist() for i in range(0, len(pool), batch_size)]
+    return [batches[i] for i in rng.permutation(len(batches))]
+
+
+def padding_waste(lengths: np.ndarray, batches: list[list[int]]) -> float:
+    """Share of a pass's tokens that is padding.
+
+    >>> padding_waste(np.array([4, 2, 3]), [[0, 1], [2]])
+    0.18181818181818182
+    """
+    padded = sum(len(batch) * int(lengths[batch].max()) for batch in batches)
+    return 1 - float(lengths[np.concatenate(batches)].sum()) / padded
+
+
+def make_loader(
+    split: EncodedSplit, sampler: TrainingBatches | EvaluationBatches, num_workers: int, pin_memory: bool
+) -> DataLoader:
+    """A loader that yields the sampler's batches; the number of workers changes nothing but speed."""
+    return DataLoader(
+        split,  # type: ignore[arg-type]
+        sampler=sampler,
+        batch_size=None,
+        num_workers=num_workers,
+        persistent_workers=num_workers > 0,
+        pin_memory=pin_memory,
+    )
+
+
+def _world() -> tuple[int, int]:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    return 0, 1

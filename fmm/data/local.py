@@ -1,0 +1,180 @@
+"""Reader of the user's own CSV, TSV, JSONL or Parquet files (`dataset=local`)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fmm.data.raw import SPLITS, DatasetInfo, RawData, RawSplit, raw_split
+from fmm.data.sources import sha256
+from fmm.data.splits import stratified_parts
+from fmm.data.tables import read_table
+from fmm.errors import FmmError, nearest, unknown
+
+MAX_CLASSES = 1000  # more distinct labels than this are taken for a wrong column
+
+
+@dataclass
+class _Columns:
+    texts: list[str] = field(default_factory=list)
+    pairs: list[str] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+
+
+def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cache_dir: Path) -> RawData:
+    """Read one file (`data.path`, cut 80/10/10) or `data.train`, `data.test` and perhaps `data.validation` (else 20% of train)."""
+    files = _files(data)
+    columns = {name: _read_columns(path, dataset) for name, path in files.items()}
+    first = next(iter(files))
+    names = _label_names(columns[first].labels, files[first], dataset["label"])
+    rows = {name: _to_split(part, names, files[name], dataset) for name, part in columns.items()}
+    seed = int(data.get("split_seed") or 0)
+    splits = _splits(rows, files, seed)
+    sums = {name: sha256(path) for name, path in files.items()}
+    parts = [sums, [dataset.get(key) for key in ("text", "text_pair", "label", "id")]]
+    cut = "validation" not in rows
+    origin = {
+        "source": "local",
+        "files": {name: str(path) for name, path in files.items()},
+        "revision": None,
+        "sha256": sums,
+        "split": f"random, seed {seed}" if cut else "official",
+        "identity": hashlib.sha256(json.dumps([parts, seed if cut else None]).encode()).hexdigest(),
+    }
+    return RawData(DatasetInfo.from_config(dataset, names), splits, origin)
+
+
+def read_unlabelled(
+    path: str | Path, text: str = "text", text_pair: str | None = None, id: str | None = None
+) -> RawSplit:
+    """Read a file that is to be explained, not learned from: labels are -1 and no label column is looked at."""
+    dataset = {"text": text, "text_pair": text_pair, "label": None, "id": id}
+    columns = _read_columns(Path(path).expanduser(), dataset)
+    return _to_split(columns, [], Path(path), dataset)
+
+
+def _files(data: Mapping[str, Any]) -> dict[str, Path]:
+    given = {name: Path(str(data[name])).expanduser() for name in SPLITS if data.get(name)}
+    if data.get("path"):
+        if given:
+            raise FmmError(f"data.path and data.{next(iter(given))} are both given; give one file or one per split")
+        return {"path": Path(str(data["path"])).expanduser()}
+    if not given:
+        raise FmmError("dataset=local has no file; give data.path=<file>, or data.train=<file> data.test=<file>")
+    for name in ("train", "test"):
+        if name not in given:
+            raise FmmError(f"dataset=local lacks data.{name}; give it, or one file to be cut as data.path=<file>")
+    return given
+
+
+def _read_columns(path: Path, dataset: Mapping[str, Any]) -> _Columns:
+    names, rows = read_table(path)
+    wanted = {key: dataset[key] for key in ("text", "text_pair", "label", "id") if dataset.get(key)}
+    for option, name in wanted.items():
+        if name not in names:
+            close = nearest(name, names)
+            hint = f"; did you mean dataset.{option}={close[0]}?" if close else f"; choose one with dataset.{option}="
+            raise FmmError(f"{path} has no column {name!r}{hint} (it has {', '.join(map(str, names)) or 'none'})")
+    out = _Columns()
+    for number, row in enumerate(rows, start=1):
+        out.texts.append(_text(row, wanted["text"], path, number))
+        if "text_pair" in wanted:
+            out.pairs.append(_text(row, wanted["text_pair"], path, number))
+        if "label" in wanted:
+            out.labels.append(_label(row, wanted["label"], path, number))
+        out.ids.append(_id(row, wanted["id"], path, number) if "id" in wanted else number - 1)
+    if not out.texts:
+        raise FmmError(f"{path} has no rows; give at least one row per class and split")
+    if len(set(out.ids)) < len(out.ids):
+        raise FmmError(f"{path} has an id twice in column {wanted['id']!r}; leave dataset.id out to number the rows")
+    return out
+
+
+def _text(row: Mapping[str, Any], column: str, path: Path, number: int) -> str:
+    value = row.get(column)
+    if value is not None and not isinstance(value, str):
+        raise FmmError(
+            f"{path} row {number} has {value!r} in column {column!r}, which is not a text; name a text column"
+        )
+    if value is None or not value.strip():
+        raise FmmError(f"{path} row {number} has an empty text in column {column!r}; fill it in or drop the row")
+    return value
+
+
+def _label(row: Mapping[str, Any], column: str, path: Path, number: int) -> str:
+    value = row.get(column)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, float | list | dict):
+        raise FmmError(
+            f"{path} row {number} has label {value!r}; labels are whole numbers or names, not {type(value).__name__}"
+        )
+    if value is None or not str(value).strip():
+        raise FmmError(f"{path} row {number} has no label in column {column!r}; fill it in or drop the row")
+    return str(value).strip()
+
+
+def _id(row: Mapping[str, Any], column: str, path: Path, number: int) -> int:
+    try:
+        return int(str(row.get(column)))
+    except ValueError as error:
+        raise FmmError(
+            f"{path} row {number} has the id {row.get(column)!r}, which is not a whole number; "
+            "leave dataset.id out to number the rows"
+        ) from error
+
+
+def _label_names(labels: list[str], path: Path, column: str) -> list[str]:
+    names = set(labels)
+    if len(names) < 2:
+        raise FmmError(
+            f"{path} has one class only ({next(iter(names))!r} in column {column!r}); give rows of at least two"
+        )
+    if len(names) > MAX_CLASSES:
+        raise FmmError(
+            f"{path} has {len(names)} labels in column {column!r}; choose the label column with dataset.label="
+        )
+    try:
+        return sorted(names, key=int)
+    except ValueError:
+        return sorted(names)
+
+
+def _to_split(columns: _Columns, names: list[str], path: Path, dataset: Mapping[str, Any]) -> RawSplit:
+    number = {name: i for i, name in enumerate(names)}
+    labels = [-1] * len(columns.texts) if not dataset.get("label") else []
+    for row, label in enumerate(columns.labels, start=1):
+        if label not in number:
+            error = unknown("label", label, names)
+            raise FmmError(f"{path} row {row}: {error}, as training data has only these")
+        labels.append(number[label])
+    return raw_split(columns.texts, columns.pairs or None, np.array(labels), np.array(columns.ids))
+
+
+def _splits(rows: Mapping[str, RawSplit], files: Mapping[str, Path], seed: int) -> dict[str, RawSplit]:
+    if "path" in rows:
+        whole = rows["path"]
+        parts = stratified_parts(whole.labels, (0.8, 0.1, 0.1), seed)
+        splits = {name: whole.take(part) for name, part in zip(SPLITS, parts)}
+    elif "validation" in rows:
+        splits = dict(rows)
+    else:
+        parts = stratified_parts(rows["train"].labels, (0.8, 0.2), seed)
+        splits = {
+            "train": rows["train"].take(parts[0]),
+            "validation": rows["train"].take(parts[1]),
+            "test": rows["test"],
+        }
+    for name in SPLITS:
+        if len(splits[name]) == 0:
+            raise FmmError(
+                f"{next(iter(files.values()))} has too few rows for a {name} split; give at least 3 rows per class"
+            )
+    return {name: splits[name] for name in SPLITS}

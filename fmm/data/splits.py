@@ -1,0 +1,78 @@
+"""Which rows are training, validation and test. Pure functions on keys and labels.
+
+The authors' 80/20 cut follows the storage order of TensorFlow Datasets, a fixed pseudo-random order that
+is rebuilt here from the rows' keys alone. Source: ecoroar/dataset at AndreasMadsen/faithfulness-measurable-models
+8a941dcd and tensorflow-datasets 4.9.2.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def storage_order(keys: Sequence[object], salt: str = "train") -> np.ndarray:
+    """Order in which TensorFlow Datasets stores rows with these keys: by md5 of salt + key. Returns int64 [N].
+
+    >>> storage_order([0, 1, 2, 3], "train").tolist()
+    [0, 2, 1, 3]
+    """
+    start = hashlib.md5(salt.encode(), usedforsecurity=False)
+    digests = []
+    for key in keys:
+        digest = start.copy()
+        digest.update(str(key).encode())
+        digests.append(digest.digest())
+    return np.array(sorted(range(len(digests)), key=digests.__getitem__), dtype=np.int64)
+
+
+def authors_cut(keys: Sequence[object], salt: str = "train") -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the authors' train and validation sets, each in file order: first 80% in storage order, and the rest."""
+    order = storage_order(keys, salt)
+    cut = round(0.8 * len(order))
+    return np.sort(order[:cut]), np.sort(order[cut:])
+
+
+def stratified_parts(labels: np.ndarray, shares: Sequence[float], seed: int) -> list[np.ndarray]:
+    """Cut rows at random into parts of the given shares (summing to 1), each with the classes' proportions.
+
+    Returns row numbers, sorted. A class of at least as many rows as parts is in every part.
+    """
+    rng = np.random.default_rng(seed)
+    parts: list[list[np.ndarray]] = [[] for _ in shares]
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        for part, chosen in zip(parts, np.split(rows, _edges(len(rows), shares))):
+            part.append(chosen)
+    return [np.sort(np.concatenate(part)) for part in parts]
+
+
+def _edges(n: int, shares: Sequence[float]) -> list[int]:
+    sizes = np.array([round(n * share) for share in shares])
+    if n >= len(sizes):
+        sizes = np.maximum(sizes, 1)
+    sizes[0] = n - sizes[1:].sum()
+    while sizes.min() < 0:
+        sizes[sizes.argmin()] += 1
+        sizes[sizes.argmax()] -= 1
+    return np.cumsum(sizes)[:-1].tolist()
+
+
+def stratified_subset(labels: np.ndarray, limit: int | None, seed: int) -> np.ndarray:
+    """At most `limit` rows chosen at random with the classes' proportions (largest remainders). Sorted row numbers.
+
+    >>> labels = np.array([0] * 90 + [1] * 10)
+    >>> np.bincount(labels[stratified_subset(labels, 20, seed=0)]).tolist()
+    [18, 2]
+    """
+    if limit is None or limit >= len(labels):
+        return np.arange(len(labels))
+    rng = np.random.default_rng(seed)
+    classes, counts = np.unique(labels, return_counts=True)
+    exact = counts * (limit / len(labels))
+    sizes = np.floor(exact).astype(int)
+    sizes[np.argsort(-(exact - sizes), kind="stable")[: limit - sizes.sum()]] += 1
+    chosen = [rng.permutation(np.flatnonzero(labels == c))[:size] for c, size in zip(classes, sizes)]
+    return np.sort(np.concatenate(chosen))

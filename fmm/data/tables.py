@@ -1,0 +1,108 @@
+"""Reading the user's own files row by row, so that every complaint can name the row."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fmm.errors import FmmError, unknown
+
+EXTENSIONS = (".csv", ".tsv", ".jsonl", ".parquet")
+
+
+def read_table(path: Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
+    """Column names and rows of a CSV, TSV, JSONL or Parquet file. Raises FmmError, naming the row, while iterating.
+
+    Rows are counted from 1; the header of CSV and TSV is not a row.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in EXTENSIONS:
+        raise unknown("file type", suffix or path.name, EXTENSIONS)
+    if not path.is_file():
+        raise FmmError(f"{path} is not a file; check data.path (or data.train, data.validation, data.test)")
+    if path.stat().st_size == 0:
+        raise FmmError(f"{path} is empty; give a file with at least one row per class and split")
+    if suffix == ".parquet":
+        return _parquet(path)
+    if suffix == ".jsonl":
+        return _json_lines(path)
+    return _delimited(path, "\t" if suffix == ".tsv" else ",")
+
+
+def _lines(path: Path) -> Iterator[str]:
+    """Lines of a UTF-8 file, a byte order mark aside, with their ends."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise FmmError(
+                    f"{path} is not UTF-8: line {number} holds the byte 0x{line[error.start]:02x}; save the file as UTF-8"
+                ) from error
+
+
+def _delimited(path: Path, delimiter: str) -> tuple[list[str], Iterator[dict[str, Any]]]:
+    csv.field_size_limit(sys.maxsize)
+    reader = csv.reader(_lines(path), delimiter=delimiter, strict=True)
+    columns = next(reader, [])
+    if len(set(columns)) < len(columns):
+        raise FmmError(f"{path} names a column twice in its header ({', '.join(columns)}); give each its own name")
+
+    def rows() -> Iterator[dict[str, Any]]:
+        number = 0
+        try:
+            for values in reader:
+                if not values:
+                    continue
+                number += 1
+                if len(values) != len(columns):
+                    raise FmmError(
+                        f"{path} row {number} (line {reader.line_num}) has {len(values)} fields where the header has "
+                        f"{len(columns)}; quote texts that hold a {'tab' if delimiter == chr(9) else 'comma'}"
+                    )
+                yield dict(zip(columns, values))
+        except csv.Error as error:
+            raise FmmError(
+                f"{path} row {number + 1} (line {reader.line_num}) is broken ({error}); mend its quotes"
+            ) from error
+
+    return columns, rows()
+
+
+def _json_lines(path: Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
+    def rows() -> Iterator[dict[str, Any]]:
+        for number, line in enumerate(_lines(path), start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise FmmError(f"{path} row {number} is broken JSON ({error.msg}); write one object a line") from error
+            if not isinstance(row, dict):
+                raise FmmError(f"{path} row {number} is not a JSON object; write one object a line")
+            yield row
+
+    first = next(rows(), {})
+    return list(first), rows()
+
+
+def _parquet(path: Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise FmmError(
+            f"{path} is not a readable Parquet file ({str(error).splitlines()[0]}); write it again"
+        ) from error
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for batch in file.iter_batches():
+            yield from batch.to_pylist()
+
+    return file.schema_arrow.names, rows()

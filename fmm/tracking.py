@@ -1,0 +1,217 @@
+"""Where the numbers of a run are shown while it runs: W&B, CSV files, or nowhere. The record never depends on it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import netrc
+import os
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+from omegaconf import DictConfig, OmegaConf
+
+from fmm.errors import unknown
+
+Row = Mapping[str, Any]
+RATIO = "masking_ratio"
+_said: set[str] = set()
+
+
+class Tracker:
+    """Shows nothing; the others show the same things in their own way. Use it in a `with` statement.
+
+    An exception inside the `with` marks the run as failed.
+    """
+
+    def __init__(self, cfg: DictConfig, directory: Path) -> None:
+        self.cfg, self.directory = cfg, directory
+
+    def lightning_logger(self) -> Any:
+        """Return the logger for Lightning's Trainer, or None."""
+        return None
+
+    def curve(self, name: str, rows: Sequence[Row]) -> None:
+        """Show rows of numbers against their `masking_ratio`."""
+
+    def summary(self, values: Row) -> None:
+        """Show the final values of a run, such as ACU and RACU; None is left out."""
+
+    def finish(self, exit_code: int = 0) -> None:
+        """Close the run."""
+
+    def __enter__(self) -> Tracker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.finish(exit_code=0 if kind is None else 1)
+
+
+class CsvTracker(Tracker):
+    """CSV files in the run's directory, under `logs/`: metrics by step, and a file for each curve."""
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the files, made if need be."""
+        folder = self.directory / "logs"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def lightning_logger(self) -> Any:
+        """Return Lightning's CSV logger."""
+        import warnings
+
+        from pytorch_lightning.loggers import CSVLogger
+
+        warnings.filterwarnings("ignore", ".*Experiment logs directory .* exists and is not empty.*")
+        return CSVLogger(self.directory, name="logs", version="")
+
+    def curve(self, name: str, rows: Sequence[Row]) -> None:
+        """Write `<name>.csv`."""
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        path = self.folder / f"{name.replace('/', '_')}.csv"
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, columns)
+            writer.writeheader()
+            writer.writerows(rows)
+
+    def summary(self, values: Row) -> None:
+        """Write `summary.json`."""
+        text = json.dumps(_plain(values), indent=2)
+        (self.folder / "summary.json").write_text(f"{text}\n", encoding="utf-8")
+
+
+class WandbTracker(Tracker):
+    """One W&B run for one run of ours. Its group is the sweep, its job type the task."""
+
+    def __init__(self, cfg: DictConfig, directory: Path) -> None:
+        super().__init__(cfg, directory)
+        import wandb
+
+        mode, reason = wandb_mode(str(cfg.logger.mode))
+        if reason:
+            _say_once(f"W&B works offline ({reason}); `wandb sync {directory}/wandb/offline-run-*` uploads it later")
+        directory.mkdir(parents=True, exist_ok=True)
+        self._id_file = directory / "wandb_run_id.txt"
+        self.run = wandb.init(
+            project=cfg.logger.project,
+            entity=cfg.logger.entity,
+            dir=str(directory),
+            id=self._run_id(),
+            name=directory.name,
+            group=_sweep(),
+            job_type=directory.parent.parent.name,
+            tags=list(cfg.logger.tags),
+            config=OmegaConf.to_container(cfg, resolve=True),  # type: ignore[arg-type]
+            mode=mode,  # type: ignore[arg-type]
+            resume="allow" if mode == "online" else None,
+            reinit="finish_previous",
+            settings=wandb.Settings(silent=True, console="off"),
+        )
+        self.run.define_metric("trainer/global_step", hidden=True)
+        for metrics in ("train_*", "val_*", "epoch"):
+            self.run.define_metric(metrics, step_metric="trainer/global_step")
+
+    def _run_id(self) -> str:
+        """Return the id of an interrupted run, so that it goes on as the same W&B run, or a new one."""
+        if not self._id_file.exists():
+            self._id_file.write_text(secrets.token_hex(4), encoding="utf-8")
+        return self._id_file.read_text(encoding="utf-8").strip()
+
+    def lightning_logger(self) -> Any:
+        """Return Lightning's W&B logger, on this run."""
+        from pytorch_lightning.loggers import WandbLogger
+
+        return WandbLogger(experiment=self.run, save_dir=str(self.directory), project=self.cfg.logger.project)
+
+    def curve(self, name: str, rows: Sequence[Row]) -> None:
+        """Log every number of the rows against the masking ratio, and them all as a table with a line plot each."""
+        import wandb
+
+        self.run.define_metric(RATIO, hidden=True)
+        self.run.define_metric(f"{name}/*", step_metric=RATIO)
+        rows = [_plain(row) for row in rows]
+        columns = list(dict.fromkeys(column for row in rows for column in row))
+        for row in rows:
+            self.run.log({RATIO: row[RATIO]} | {f"{name}/{key}": row[key] for key in row if key != RATIO})
+        table = wandb.Table(columns=columns, data=[[row.get(column) for column in columns] for row in rows])
+        plots = {
+            f"{name}_plot/{column}": wandb.plot.line(table, RATIO, column, title=f"{name}: {column}")
+            for column in columns
+            if column != RATIO and all(isinstance(row.get(column), float) for row in rows)
+        }
+        self.run.log({f"{name}_table": table, **plots})
+
+    def summary(self, values: Row) -> None:
+        """Set the summary of the W&B run."""
+        self.run.summary.update(_plain(values))
+
+    def finish(self, exit_code: int = 0) -> None:
+        """Finish the W&B run; only a run that went well forgets its id."""
+        self.run.finish(exit_code=exit_code)
+        if exit_code == 0:
+            self._id_file.unlink(missing_ok=True)
+
+
+TRACKERS: dict[str, type[Tracker]] = {"none": Tracker, "csv": CsvTracker, "wandb": WandbTracker}
+
+
+def tracker(cfg: DictConfig, run_directory: Path | str) -> Tracker:
+    """Return the tracker of `cfg.logger.name` for a run with this directory, `<output>/<task>/<dataset>/<run>`."""
+    name = str(cfg.logger.name)
+    if name not in TRACKERS:
+        raise unknown("logger", name, TRACKERS)
+    return TRACKERS[name](cfg, Path(run_directory))
+
+
+def wandb_mode(wanted: str) -> tuple[str, str | None]:
+    """Return W&B's mode and, where `auto` means offline, the reason."""
+    if os.environ.get("WANDB_MODE"):
+        return os.environ["WANDB_MODE"], None
+    if wanted != "auto":
+        return wanted, None
+    url = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai"))
+    host = url.hostname or ""
+    if not os.environ.get("WANDB_API_KEY") and not _logged_in(host):
+        return "offline", "no API key; `wandb login` stores one"
+    try:
+        socket.create_connection((host, url.port or 443), timeout=3).close()
+    except OSError:
+        return "offline", f"{host} cannot be reached"
+    return "online", None
+
+
+def _logged_in(host: str) -> bool:
+    """Return whether `wandb login` has been used for this host; it leaves an entry in the netrc file."""
+    path = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
+    try:
+        return host in netrc.netrc(path).hosts
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+def _sweep() -> str | None:
+    from fmm.sweep import sweep_name
+
+    return sweep_name()
+
+
+def _say_once(sentence: str) -> None:
+    kind = sentence.split("(")[0]
+    if kind not in _said:
+        _said.add(kind)
+        print(sentence, flush=True)
+
+
+def _plain(values: Row) -> dict[str, Any]:
+    """Return values as Python's own kinds, without None; tensors and NumPy numbers are converted."""
+    return {
+        key: value.item() if hasattr(value, "item") else value for key, value in values.items() if value is not None
+    }

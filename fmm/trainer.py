@@ -1,0 +1,121 @@
+"""Lightning's Trainer from `conf/trainer`, with what this framework needs of it fixed."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from pytorch_lightning import Callback, Trainer
+
+from fmm.errors import FmmError, unknown
+
+# Set here or by other keys, so that there is one place for each.
+RESERVED = {
+    "max_epochs": "training.max_epochs",
+    "logger": "logger=",
+    "callbacks": None,
+    "plugins": None,
+    "inference_mode": None,
+    "use_distributed_sampler": None,
+}
+
+NOISE = (
+    ".*does not have many workers.*",
+    ".*Checkpoint directory .* exists and is not empty.*",
+    ".*number of training batches .* is smaller than the logging interval.*",
+    ".*isinstance\\(treespec, LeafSpec\\).*",
+)
+
+
+def build_trainer(
+    cfg: DictConfig,
+    *,
+    callbacks: Sequence[Callback],
+    logger: Any,
+    max_epochs: int,
+    plugins: Sequence[Any] = (),
+) -> Trainer:
+    """Build the Trainer of `cfg.trainer`; `logger` may be None.
+
+    Inference mode is off, as gradients are taken in test steps too, and samplers are left alone, as the batch
+    samplers of `fmm.data` share out their batches between processes themselves.
+    Raises `FmmError` for options that do not exist, hardware that is not there and half precision on a CPU.
+    """
+    options = trainer_options(OmegaConf.to_container(cfg.trainer, resolve=True))
+    quiet()
+    return Trainer(
+        **options,
+        max_epochs=max_epochs,
+        callbacks=list(callbacks),
+        logger=logger or False,  # None would make Lightning choose one
+        plugins=list(plugins) or None,
+        inference_mode=False,
+        use_distributed_sampler=False,
+    )
+
+
+def trainer_options(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the Trainer's arguments of the group `trainer`, with `auto` resolved for this machine."""
+    known = [name for name in inspect.signature(Trainer).parameters if name not in RESERVED]
+    for name in settings:
+        if name in RESERVED:
+            instead = f"set {RESERVED[name]} instead" if RESERVED[name] else "fmm sets it itself"
+            raise FmmError(f"trainer.{name} is not an option here; {instead}")
+        if name not in known:
+            raise unknown("option of trainer", name, known)
+    accelerator = resolved_accelerator(str(settings.get("accelerator", "auto")))
+    terminal = sys.stdout.isatty() and sys.stderr.isatty()
+    defaults = {
+        "enable_progress_bar": terminal,  # a log gets the line per epoch instead
+        "enable_model_summary": False,
+        "num_sanity_val_steps": 0,
+        "log_every_n_steps": 50,
+    }
+    options = defaults | settings
+    options["accelerator"] = accelerator
+    options["precision"] = resolved_precision(str(settings.get("precision", "auto")), accelerator)
+    if str(options.get("strategy")).startswith(("ddp_spawn", "ddp_fork", "ddp_notebook")):
+        raise FmmError(
+            f"trainer.strategy={options['strategy']} loses the history of the epochs with its processes; "
+            "take trainer.strategy=ddp"
+        )
+    return options
+
+
+def resolved_accelerator(name: str) -> str:
+    """Return `gpu`, `mps` or `cpu` for `auto`, else the name; `FmmError` for a GPU that is not there."""
+    if name in ("gpu", "cuda") and not torch.cuda.is_available() and not torch.backends.mps.is_available():
+        raise FmmError(f"trainer.accelerator={name}, but torch {torch.__version__} sees no GPU; take trainer=cpu")
+    if name != "auto":
+        return name
+    if torch.cuda.is_available():
+        return "gpu"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def resolved_precision(name: str, accelerator: str) -> str:
+    """Return the precision for `auto`: bf16-mixed or 16-mixed on an NVIDIA GPU, else 32-true.
+
+    Raises `FmmError` for float16 on a CPU, which Lightning would turn into bfloat16 without a word.
+    """
+    if name == "auto":
+        if accelerator not in ("gpu", "cuda") or not torch.cuda.is_available():
+            return "32-true"
+        return "bf16-mixed" if torch.cuda.is_bf16_supported(including_emulation=False) else "16-mixed"
+    if accelerator == "cpu" and name.startswith("16"):
+        raise FmmError(f"trainer.precision={name} needs a GPU; on a CPU take bf16-mixed or 32-true")
+    return name
+
+
+def quiet() -> None:
+    """Silence what Lightning says at every start; its warnings that matter stay."""
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    for message in NOISE:
+        warnings.filterwarnings("ignore", message)

@@ -1,0 +1,142 @@
+"""The erasure curve as data: one row per (example, masking ratio). Everything in a table is derived from it.
+
+`Curve` holds the columns of `curve.parquet` as arrays, examples in order of their id and ratios rising. N examples,
+R ratios, C classes. No model is needed to compute performance, ACU, RACU, slices or intervals from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import ArrayLike, NDArray
+
+from fmm.errors import FmmError
+from fmm.faithfulness import Faithfulness, example_acu, faithfulness
+from fmm.statistics import confusion, metric_from_confusion
+
+SCHEMA = pa.schema(
+    [
+        ("example_id", pa.int64()),
+        ("masking_ratio", pa.float64()),
+        ("label", pa.int32()),
+        ("target", pa.int32()),
+        ("logits", pa.list_(pa.float32())),
+        ("n_masked", pa.int32()),
+        ("n_maskable", pa.int32()),
+        ("n_tokens", pa.int32()),
+        ("order", pa.list_(pa.int32())),
+        ("masf_authors", pa.float64()),
+        ("masf_calibrated", pa.float64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One measure's erasure curve on one model."""
+
+    ratios: NDArray[np.float64]  # [R]
+    example_id: NDArray[np.int64]  # [N]
+    label: NDArray[np.int64]  # [N], -1 where there is no gold label
+    target: NDArray[np.int64]  # [N], the class whose logit is explained
+    logits: NDArray[np.float32]  # [N, R, C]
+    n_masked: NDArray[np.int64]  # [N, R]
+    n_maskable: NDArray[np.int64]  # [N]
+    n_tokens: NDArray[np.int64]  # [N]
+    masf: dict[str, NDArray[np.float64]]  # "authors" | "calibrated" -> p [N, R]; absent where not computed
+
+    @property
+    def predictions(self) -> NDArray[np.int64]:
+        """Predicted class [N, R]."""
+        return self.logits.argmax(axis=2)
+
+    @property
+    def reference(self) -> NDArray[np.int64]:
+        """The class performance is measured against [N]: the gold label, or the target of a row without one."""
+        return np.where(self.label >= 0, self.label, self.target)
+
+    @property
+    def target_logit(self) -> NDArray[np.float32]:
+        """Logit of the explained class [N, R]."""
+        return np.take_along_axis(self.logits, self.target[:, None, None], axis=2)[:, :, 0]
+
+    def metrics(self, names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
+        """Performance at each ratio: name -> [R]."""
+        counts = confusion(self.reference, self.predictions, self.logits.shape[2])
+        return {name: metric_from_confusion(name, counts) for name in names}
+
+    def metric(self, name: str) -> NDArray[np.float64]:
+        """Performance at each ratio by one metric [R]."""
+        return self.metrics([name])[name]
+
+    def select(self, rows: ArrayLike) -> Curve:
+        """The curve of some of its examples: a boolean mask or positions along N."""
+        rows = np.asarray(rows)
+        parts = (self.example_id, self.label, self.target, self.logits, self.n_masked, self.n_maskable, self.n_tokens)
+        return Curve(self.ratios, *(part[rows] for part in parts), {kind: p[rows] for kind, p in self.masf.items()})
+
+    def restrict(self, example_ids: ArrayLike) -> Curve:
+        """The curve of the examples that have one of these ids."""
+        return self.select(np.isin(self.example_id, np.asarray(example_ids)))
+
+
+def same_rows(curve: Curve, other: Curve) -> tuple[Curve, Curve]:
+    """Both curves on the examples that they share. Raises FmmError when they share none or their ratios differ."""
+    if not np.array_equal(curve.ratios, other.ratios):
+        raise FmmError(
+            f"two curves have different masking ratios ({curve.ratios} and {other.ratios}); run both with one list"
+        )
+    common = np.intersect1d(curve.example_id, other.example_id)
+    if not len(common):
+        raise FmmError("two curves share no example; compare curves of the same rows")
+    return curve.restrict(common), other.restrict(common)
+
+
+def curve_faithfulness(curve: Curve, baseline: Curve, metric: str, *, clip: bool = False) -> Faithfulness:
+    """ACU and RACU of a curve against random masking's, on the rows both have, by one metric."""
+    curve, baseline = same_rows(curve, baseline)
+    return faithfulness(curve.ratios, curve.metric(metric), baseline.metric(metric), clip=clip)
+
+
+def curve_example_acu(curve: Curve, baseline: Curve) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Per-example faithfulness, in logits of the target. Returns (example ids [N], ACU [N])."""
+    curve, baseline = same_rows(curve, baseline)
+    return curve.example_id, example_acu(curve.ratios, curve.target_logit, baseline.target_logit)
+
+
+def from_table(table: pa.Table) -> Curve:
+    """Read a curve from the columns of `SCHEMA`, in any order of rows.
+
+    Raises FmmError unless each example has exactly one row at each ratio.
+    """
+    columns = {name: np.asarray(table[name]) for name in ("example_id", "masking_ratio", "label", "target", "n_masked")}
+    sizes = {name: np.asarray(table[name]) for name in ("n_maskable", "n_tokens")}
+    order = np.lexsort((columns["masking_ratio"], columns["example_id"]))
+    ratios, ids = np.unique(columns["masking_ratio"]), np.unique(columns["example_id"])
+    shape = (len(ids), len(ratios))
+    grid = np.broadcast_to(ratios, shape).ravel()
+    if len(order) != grid.size or not np.array_equal(columns["masking_ratio"][order], grid):
+        raise FmmError(f"the curve has {len(order)} rows for {shape[0]} examples and {shape[1]} ratios; run it again")
+    logits = table["logits"].combine_chunks()
+    flat = np.asarray(logits.flatten(), dtype=np.float32).reshape(len(order), -1)[order]
+    first = {name: values[order].reshape(shape)[:, 0].astype(np.int64) for name, values in (columns | sizes).items()}
+    masf = {kind: table[f"masf_{kind}"] for kind in ("authors", "calibrated") if f"masf_{kind}" in table.column_names}
+    present = {kind: np.asarray(p, dtype=np.float64) for kind, p in masf.items() if p.null_count == 0}
+    return Curve(
+        ratios, ids, first["label"], first["target"], flat.reshape(*shape, -1),
+        columns["n_masked"][order].reshape(shape).astype(np.int64), first["n_maskable"], first["n_tokens"],
+        {kind: p[order].reshape(shape) for kind, p in present.items()},
+    )  # fmt: skip
+
+
+def read_curve(directory: Path) -> Curve:
+    """The curve of a finished run. Raises FmmError where its Parquet is missing or damaged."""
+    try:
+        return from_table(pq.read_table(directory / "curve.parquet"))
+    except (OSError, pa.ArrowException) as error:
+        raise FmmError(f"{directory / 'curve.parquet'} cannot be read ({error}); run its task again") from error

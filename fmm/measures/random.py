@@ -1,0 +1,24 @@
+"""The random measure: the baseline of every faithfulness curve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from fmm.masking import STREAM_RANDOM_MEASURE, hashed_uniform
+from fmm.measures.base import Explained, Measure
+from fmm.models.classifier import Classifier
+
+
+class Random(Measure):
+    """U[0, 1) at every token, from (seed, example id, position) alone: any batch, order or process gives the same."""
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"rand": {}}
+    signed = True
+
+    def score(self, classifier: Classifier, asked: Explained) -> tuple[Tensor, None]:
+        position = torch.arange(asked.block.input_ids.shape[1])
+        return hashed_uniform(asked.seed, STREAM_RANDOM_MEASURE, asked.block.example_id[:, None], position), None

@@ -1,0 +1,180 @@
+"""The classifier behind one small interface: logits, logits from embeddings, hidden states.
+
+Works for whatever `AutoModelForSequenceClassification` loads and has a mask token. Shapes: B rows, T tokens,
+C labels, D width of the word embeddings, L layers. A batch is a dict of tensors with `input_ids` [B, T],
+`attention_mask` [B, T] and, where the tokenizer yields them, `token_type_ids` [B, T].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from fmm.errors import FmmError
+from fmm.models.first_token import FirstTokenShortcut
+
+Batch = Mapping[str, Tensor]
+
+
+class Classifier(nn.Module):
+    """A Hugging Face sequence classifier with a mask token.
+
+    Args:
+        model: a `...ForSequenceClassification` model.
+        mask_id: id of the mask token.
+        pad_id: id of the padding token; default: the model's.
+        label_names: names of the C labels; default: the model's `id2label`.
+        max_length: most tokens of one input (`load_classifier` finds it).
+
+    >>> from transformers import BertConfig, BertForSequenceClassification
+    >>> config = BertConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)
+    >>> classifier = Classifier(BertForSequenceClassification(config).eval(), mask_id=4)
+    >>> classifier.logits({"input_ids": torch.tensor([[2, 7, 3]])}).shape
+    torch.Size([1, 2])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        mask_id: int,
+        pad_id: int | None = None,
+        label_names: Sequence[str] | None = None,
+        max_length: int = 512,
+    ) -> None:
+        super().__init__()
+        config = model.config
+        self.model = model
+        self.mask_id = mask_id
+        self.pad_id = pad_id if pad_id is not None else (config.pad_token_id or 0)
+        self.num_labels: int = config.num_labels
+        names = label_names or [config.id2label[label] for label in range(config.num_labels)]
+        if len(names) != config.num_labels:
+            raise FmmError(
+                f"{len(names)} label names were given for a model of {config.num_labels} labels; give one each"
+            )
+        self.label_names = list(names)
+        self.max_length = max_length
+        self.token_budget: int | None = None  # tokens that fit in one pass, once memory has run out
+        self._first_token = FirstTokenShortcut(model)
+        self._root: tuple[object, Tensor] | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's weights are."""
+        return self.word_embeddings.weight.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Number format of the model's weights."""
+        return self.word_embeddings.weight.dtype
+
+    @property
+    def word_embeddings(self) -> nn.Embedding:
+        """The table E [V, D] of word embeddings (V tokens), before position and LayerNorm."""
+        return self.model.get_input_embeddings()
+
+    def logits(self, batch: Batch) -> Tensor:
+        """Logits [B, C] in float32. Differentiable."""
+        with self._first_token.active(not self.model.training):
+            return self.model(**self._inputs(batch)).logits.float()
+
+    def logits_from_embeddings(self, word_embeddings: Tensor, batch: Batch) -> Tensor:
+        """Logits [B, C] in float32 where `word_embeddings` [B, T, D] stand in for the looked-up ones.
+
+        They replace the output of the word-embedding layer, so that positions, token types, masks and everything
+        else come from `batch` exactly as on the path from ids, in any architecture.
+        """
+
+        def replace(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+            return word_embeddings.to(output.dtype)
+
+        with self._first_token.active(not self.model.training):
+            hook = self.word_embeddings.register_forward_hook(replace)
+            try:
+                return self.model(**self._inputs(batch)).logits.float()
+            finally:
+                hook.remove()
+
+    def logits_and_hidden_states(self, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Logits [B, C] in float32, and the L + 1 hidden states [B, T, width], embedding output first."""
+        output = self.model(**self._inputs(batch), output_hidden_states=True)
+        return output.logits.float(), tuple(output.hidden_states)
+
+    def _inputs(self, batch: Batch) -> dict[str, Tensor]:
+        wanted = ("input_ids", "attention_mask", "token_type_ids")
+        return {key: batch[key] for key in wanted if batch.get(key) is not None}
+
+    def vocabulary_root(self) -> Tensor:
+        """R [D, D] in float32 with ‖R g‖ = ‖E g‖ for every g: the square root of the Gram matrix EᵀE.
+
+        Taken in float64 and kept until the embeddings change. The root, rather than the Gram matrix itself, keeps
+        float32's relative precision where g lies across the few directions that dominate a trained E.
+        """
+        weight = self.word_embeddings.weight
+        state = (weight.data_ptr(), weight.device, None if weight.is_inference() else weight._version)
+        if self._root is None or self._root[0] != state:
+            with torch.no_grad():
+                gram = sum(rows.double().T @ rows.double() for rows in weight.detach().split(4096))
+                values, vectors = torch.linalg.eigh(gram)
+                self._root = state, (vectors * values.clamp(min=0).sqrt()).T.float().contiguous()
+        return self._root[1]
+
+    @contextmanager
+    def explaining(self, gradients: bool = False) -> Iterator[None]:
+        """Evaluation mode, weights without gradient, autograd as asked: also within inference mode. Then as before."""
+        training = [module for module in self.modules() if module.training]
+        learning = [weight for weight in self.parameters() if weight.requires_grad]
+        self.eval()
+        try:
+            for weight in learning:
+                weight.requires_grad_(False)
+            with torch.inference_mode(not gradients), torch.set_grad_enabled(gradients):
+                yield
+        finally:
+            for module in training:
+                module.training = True
+            for weight in learning:
+                weight.requires_grad_(True)
+
+
+def load_classifier(
+    folder_or_id: str, device: str | torch.device = "auto", dtype: torch.dtype = torch.float32
+) -> tuple[Classifier, object]:
+    """Load a trained classifier and its tokenizer from a folder or the Hugging Face hub.
+
+    Args:
+        folder_or_id: what `from_pretrained` takes.
+        device: `auto` picks CUDA, then Apple's MPS, then the CPU.
+        dtype: number format of the weights; differences of logits are always taken in float32.
+
+    Raises:
+        FmmError: nothing is there, the checkpoint has no classification head, or the tokenizer has no mask token.
+    """
+    from transformers import AutoModelForSequenceClassification  # seconds; `import fmm` stays light
+
+    from fmm.models import build
+
+    name = str(folder_or_id)
+    tokenizer = build.load_tokenizer(name)
+    try:
+        model, report = AutoModelForSequenceClassification.from_pretrained(name, dtype=dtype, output_loading_info=True)
+    except (OSError, ValueError, ImportError) as error:
+        reason = str(error).strip().splitlines()[0][:200]
+        raise FmmError(
+            f"the model of {name!r} could not be loaded ({reason}); give the folder of a trained classifier"
+        ) from error
+    build.check_config(model.config, name)
+    if missing := sorted(report["missing_keys"]):
+        raise FmmError(
+            f"checkpoint {name!r} has no trained weights for {', '.join(missing[:3])}; "
+            "it is no trained classifier: fine-tune it with task=train first"
+        )
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    limit = build.max_tokens(model, tokenizer)
+    classifier = Classifier(model, mask_id=tokenizer.mask_token_id, pad_id=tokenizer.pad_token_id, max_length=limit)
+    return classifier.requires_grad_(False).eval().to(device), tokenizer

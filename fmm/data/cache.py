@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def encode_split(raw: RawSplit, tokenizer: Any, max_length: int) -> dict[str, np
 
 
 def _flatten(rows: list[list[int]], dtype: type) -> np.ndarray:
-    return np.fromiter((value for row in rows for value in row), dtype=dtype, count=sum(map(len, rows)))
+    return np.fromiter(chain.from_iterable(rows), dtype=dtype, count=sum(map(len, rows)))
 
 
 def write_split(directory: Path, arrays: dict[str, np.ndarray]) -> None:

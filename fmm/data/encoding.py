@@ -13,6 +13,8 @@ import numpy as np
 
 from fmm.errors import FmmError
 
+_TEXT = {None: 0, 0: 1, 1: 2}  # the tokenizer's number of a text to ours
+
 
 @dataclass
 class Encoded:
@@ -88,7 +90,7 @@ def _untruncated(backend: Any) -> Iterator[None]:
 
 def _append(out: Encoded, encoding: Any, max_length: int) -> None:
     ids = encoding.ids
-    sequence = [0 if s is None else s + 1 for s in encoding.sequence_ids]
+    sequence = list(map(_TEXT.get, encoding.sequence_ids))
     kept = _kept(sequence, max_length) if len(ids) > max_length else None
 
     def cut(values: list) -> list:

@@ -37,13 +37,14 @@ def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cac
         for name, part in rows.items()
     }
     info = DatasetInfo.from_config(dataset)
-    kind = kind_of_split(split, dataset, rows, reasons)
+    exact = "official" if "validation" in names else "authors"
+    kind = kind_of_split(split, exact, dataset, rows, reasons)
     origin = source.origin | kind | {"unlabelled_dropped": unlabelled, "identity": identity(dataset, source, kind)}
     return RawData(info, {name: rows[name] for name in SPLITS}, origin)
 
 
 def cut(train: RawSplit, keys: Any, split: str, seed: int, salt: str) -> dict[str, RawSplit]:
-    """Cut training rows 80/20: `authors` by the md5 rule on `keys` (or a ready mask of validation rows), `random` by seed."""
+    """Cut training rows 80/20: `authors` by the md5 rule on `keys` (or a mask of validation rows), `random` by seed."""
     if split not in RULES:
         raise unknown("split", split, RULES)
     if split == "random":
@@ -56,10 +57,9 @@ def cut(train: RawSplit, keys: Any, split: str, seed: int, salt: str) -> dict[st
 
 
 def kind_of_split(
-    split: str, dataset: Mapping[str, Any], rows: Mapping[str, RawSplit], reasons: list[str]
+    split: str, exact: str, dataset: Mapping[str, Any], rows: Mapping[str, RawSplit], reasons: list[str]
 ) -> dict[str, Any]:
-    """What the record says of the split: `authors` or `official` when it is exactly that, else `approximate` and why."""
-    exact = "official" if dataset["splits"].get("validation") else "authors"
+    """What the record says of the split: `exact` (`authors` or `official`) if it is that, else `approximate` and why."""
     if split == "random" and exact == "authors":
         return {"split": "random", "split_seed_used": True}
     counts = dataset.get("counts") or {}

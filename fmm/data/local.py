@@ -29,7 +29,7 @@ class _Columns:
 
 
 def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cache_dir: Path) -> RawData:
-    """Read one file (`data.path`, cut 80/10/10) or `data.train`, `data.test` and perhaps `data.validation` (else 20% of train)."""
+    """Read `data.path`, cut 80/10/10, or `data.train`, `data.test` and maybe `data.validation` (else 20% of train)."""
     files = _files(data)
     columns = {name: _read_columns(path, dataset) for name, path in files.items()}
     first = next(iter(files))

@@ -28,7 +28,7 @@ class Source:
 
 
 def locate(dataset: Mapping[str, Any], splits: Iterable[str], mirror: str | None, cache_dir: Path) -> Source:
-    """Find the Parquet files of `splits`, with their sha256. Raises FmmError where the mirror or the network lacks them.
+    """Find the Parquet files of `splits`, with their sha256. Raises FmmError where mirror or network lack them.
 
     Checksums are compared with the dataset's `hub.sha256` when the files come from the hub; a mirror may have been
     compressed anew.

@@ -44,8 +44,15 @@ def _lines(path: Path) -> Iterator[str]:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 raise FmmError(
-                    f"{path} is not UTF-8: line {number} holds the byte 0x{line[error.start]:02x}; save the file as UTF-8"
+                    f"{path} is not UTF-8: line {number} holds the byte 0x{line[error.start]:02x}; save it as UTF-8"
                 ) from error
+
+
+def read_rows_without_header(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Numbered rows, from 1, of a CSV file without header. Raises FmmError when it is not UTF-8."""
+    for number, row in enumerate(csv.reader(_lines(path)), start=1):
+        if row:
+            yield number, row
 
 
 def _delimited(path: Path, delimiter: str) -> tuple[list[str], Iterator[dict[str, Any]]]:

@@ -12,6 +12,8 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
+from fmm.finetune import MaskedFineTuning
+
 LAST = "last.ckpt"
 BEST = "best"
 
@@ -58,7 +60,7 @@ class EpochHistory(Callback):
     """
 
     def __init__(self, log: Path, metric_names: list[str]) -> None:
-        self.log, self.metric_names = log, metric_names
+        self.log_path, self.metric_names = log, metric_names
         self.history: list[dict[str, Any]] = []
         self._started = time.monotonic()
 
@@ -66,16 +68,17 @@ class EpochHistory(Callback):
         """Start the epoch's clock."""
         self._started = time.monotonic()
 
-    def on_train_epoch_end(self, trainer: Trainer, module: LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, module: MaskedFineTuning) -> None:
         """Write down the epoch that ended; validation has run by now."""
-        values = {name: float(value) for name, value in trainer.callback_metrics.items()}
+        values = {f"val_{name}": float(trainer.callback_metrics[f"val_{name}"]) for name in self.metric_names}
+        values["train_loss"] = module.train_loss()
         row = {"epoch": trainer.current_epoch, **values, "seconds": round(time.monotonic() - self._started, 2)}
         row["learning_rate"] = trainer.optimizers[0].param_groups[0]["lr"]
         self.history.append(row)
         if trainer.is_global_zero:
             shown = "  ".join(f"val_{n} {values[f'val_{n}']:.4f}" for n in self.metric_names)
-            loss, epoch = values.get("train_loss", float("nan")), f"epoch {row['epoch'] + 1}/{trainer.max_epochs}"
-            say(f"{epoch}  train_loss {loss:.4f}  {shown}  {row['seconds']:.0f} s", self.log)
+            loss, epoch = values["train_loss"], f"epoch {row['epoch'] + 1}/{trainer.max_epochs}"
+            say(f"{epoch}  train_loss {loss:.4f}  {shown}  {row['seconds']:.0f} s", self.log_path)
 
     def state_dict(self) -> dict[str, Any]:
         """The history so far."""

@@ -104,10 +104,13 @@ class MaskedFineTuning(LightningModule):
         self._losses.append(loss.detach())
         return loss
 
+    def train_loss(self) -> float:
+        """Mean loss of the epoch so far, on this process's share of the rows."""
+        return float(torch.stack(self._losses).mean()) if self._losses else float("nan")
+
     def on_train_epoch_end(self) -> None:
         """Log the epoch's mean loss; once an epoch, as logging each step would cost more than masking."""
-        if self._losses:
-            self.log("train_loss", torch.stack(self._losses).mean(), sync_dist=True)
+        self.log("train_loss", self.train_loss(), sync_dist=True)
 
     def validation_step(self, batch: dict[str, Tensor], batch_index: int) -> None:
         """Keep predictions on the selection set; metrics are taken over all of it at once."""

@@ -69,7 +69,7 @@ def datamodule(cfg: DictConfig, batch_size: int | None = None) -> Any:
 def train_settings(cfg: DictConfig, fingerprint: str) -> dict[str, Any]:
     """Everything that decides the trained weights; its digest names the model."""
     return {
-        "dataset": container(cfg.dataset),
+        "dataset": {"name": cfg.dataset.name, "checkpoint_metric": cfg.dataset.checkpoint_metric},
         "data": {"fingerprint": fingerprint, "split": cfg.split, **{k: cfg.data[k] for k in _TRAINING_DATA}},
         "model": identity(container(cfg.model)),
         "masking": container(cfg.masking),

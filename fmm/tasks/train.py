@@ -178,7 +178,7 @@ def _results(
     work: dict[str, Any],
 ) -> dict[str, Any]:
     info = data.info
-    labels = torch.as_tensor(data.test.labels).long()
+    labels = torch.tensor(data.test.labels)
     majority, values = metrics.majority_baseline(info.metrics, data.record()["class_counts"]["train"], labels)
     return {
         "model_dir": "model",

@@ -1,0 +1,162 @@
+"""From curves to numbers: ACU and RACU of each measure with intervals, comparisons, MaSF and cost of one group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from fmm.comparison import Comparison, Pair, compare
+from fmm.curves import Curve, curve_faithfulness
+from fmm.report.load import BASELINE, Group
+from fmm.report.published import published_racu
+from fmm.statistics import Interval, papers_interval, student_interval
+
+TESTS = ("calibrated", "authors")  # MaSF variants, the one whose p-values hold first
+LEVEL = 0.05
+
+
+@dataclass(frozen=True)
+class MeasureResult:
+    """One row of the main table. Intervals over `seeds`: Student t, the papers' BCa, and seeds and rows together.
+
+    `undefined` says why there is no RACU. `seconds` and `forwards` are means over seeds.
+    """
+
+    measure: str
+    seeds: list[int]
+    missing: list[int]
+    acu: Interval
+    acu_papers: Interval
+    acu_rows: Interval
+    racu: Interval
+    racu_papers: Interval
+    racu_rows: Interval
+    undefined: str | None
+    rank: tuple[float, float | None, float | None]
+    seconds: float | None
+    forwards: float | None
+    published: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """MaSF of one measure: share of rows with p < `LEVEL` at each ratio [R], mean over seeds, and its rise over ratio 0
+    with a 95% interval over rows."""
+
+    measure: str
+    test: str
+    ratios: NDArray[np.float64]
+    share: NDArray[np.float64]
+    rise: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Everything the report says about one group; `results` are sorted by ACU, the most faithful first."""
+
+    group: Group
+    results: list[MeasureResult]
+    comparison: Comparison | None
+    masf: list[Shares]
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """All pairs of measures with the difference of their ACU."""
+        return self.comparison.pairs if self.comparison else []
+
+
+def analyse(group: Group, expected: Sequence[int], resamples: int = 2000) -> Analysis:
+    """Numbers of one group. `expected` are the seeds there should be."""
+    if not group.seeds or not group.measures:
+        return Analysis(group, [], None, [])
+    everywhere = [group.curves[seed] for seed in group.seeds]
+    shared = set.intersection(*(set(found) for found in everywhere)) - {BASELINE}
+    acu = compare(everywhere, group.metric, quantity="acu", replicates=resamples) if shared else None
+    racu = compare(everywhere, group.metric, quantity="racu", replicates=resamples) if shared else None
+    results = []
+    for measure in group.measures:
+        curves = list(group.of(measure).values())
+        own = [c.estimates[measure] if c and measure in c.estimates else
+               compare(curves, group.metric, quantity=q, replicates=resamples).estimates[measure]
+               for q, c in (("acu", acu), ("racu", racu))]  # fmt: skip
+        results.append(_result(group, measure, expected, own[0], own[1], acu))
+    results.sort(key=lambda result: -result.acu.mean)
+    return Analysis(group, results, acu, _masf(group))
+
+
+def _result(
+    group: Group, measure: str, expected: Sequence[int], acu: Interval, racu: Interval, comparison: Comparison | None
+) -> MeasureResult:
+    curves = group.of(measure)
+    found = {s: curve_faithfulness(c[measure], c[BASELINE], group.metric) for s, c in curves.items()}
+    reasons = [f"seed {seed}: {value.undefined}" for seed, value in found.items() if value.undefined]
+    none = Interval(float("nan"), None, None, len(found))
+    areas, relative = [f.acu for f in found.values()], [f.racu for f in found.values()]
+    rank = next(((r.rank, r.lower, r.upper) for r in comparison.ranks if r.measure == measure), None) if comparison else None
+    return MeasureResult(
+        measure, sorted(found), [s for s in expected if s not in found and s not in group.excluded],
+        student_interval(areas), _papers(areas), acu,
+        none if reasons else student_interval(relative), none if reasons else _papers(relative), none if reasons else racu,
+        "; ".join(reasons) or None, rank or (float("nan"), None, None),
+        _mean_of(group, measure, "seconds"), _mean_of(group, measure, "forward_equivalents"),
+        published_racu(group.dataset, measure),
+    )  # fmt: skip
+
+
+def _papers(values: list[float]) -> Interval:
+    """The papers' interval; none for one seed, where it would be a point."""
+    return papers_interval(values) if len(values) > 1 else Interval(values[0], None, None, 1)
+
+
+def _mean_of(group: Group, measure: str, key: str) -> float | None:
+    values = [group.runs[s][measure].results.get(key) for s in group.of(measure)]
+    known = [float(value) for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def mean_curve(group: Group, measure: str) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Mean metric over seeds at each ratio, with the ends of its 95% band: mean, lower, upper [R].
+
+    The band holds both the spread of seeds (Student t) and, with one seed, that of rows (normal, for a share of rows).
+    """
+    seeds = group.curves if measure == BASELINE else group.of(measure)
+    values = np.stack([found[measure].metric(group.metric) for found in seeds.values()])
+    mean, n = values.mean(axis=0), len(values)
+    if n > 1:
+        half = stats.t.ppf(0.975, n - 1) * values.std(axis=0, ddof=1) / np.sqrt(n)
+    else:
+        rows = len(next(iter(seeds.values()))[measure].example_id)
+        half = 1.96 * np.sqrt(np.clip(mean * (1 - mean), 0, None) / rows)
+    return mean, mean - half, mean + half
+
+
+def masf_test(group: Group) -> str | None:
+    """The MaSF variant that every curve of the group has: calibrated before authors; None where there is none."""
+    curves = [curve for found in group.curves.values() for curve in found.values()]
+    return next((test for test in TESTS if curves and all(test in curve.masf for curve in curves)), None)
+
+
+def _masf(group: Group) -> list[Shares]:
+    test = masf_test(group)
+    if test is None:
+        return []
+    names = [BASELINE, *group.measures]
+    return [_shares(name, test, [found[name] for found in group.curves.values() if name in found]) for name in names]
+
+
+def _shares(measure: str, test: str, curves: list[Curve]) -> Shares:
+    """Rows are the unit of the interval: a row's rise is averaged over seeds first, as seeds share their rows."""
+    rows = np.unique(np.concatenate([curve.example_id for curve in curves]))
+    flagged = np.full((len(curves), len(rows), len(curves[0].ratios)), np.nan)
+    for seed, curve in enumerate(curves):
+        flagged[seed, np.searchsorted(rows, curve.example_id)] = curve.masf[test] < LEVEL
+    per_row = np.nanmean(flagged - flagged[..., :1], axis=0)
+    rise, error = per_row.mean(axis=0), 1.96 * per_row.std(axis=0) / np.sqrt(len(rows))
+    share = np.nanmean(flagged, axis=(0, 1))
+    return Shares(measure, test, curves[0].ratios, share, rise, rise - error, rise + error)

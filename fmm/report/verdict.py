@@ -1,0 +1,197 @@
+"""Which measure to use for this model, and what has to hold for that answer to be worth anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from fmm import records
+from fmm.records import Record
+from fmm.report.analyse import LEVEL, Analysis
+from fmm.report.load import BASELINE, Group
+from fmm.statistics import student_interval
+
+Status = Literal["yes", "no", "unclear", "unknown"]
+_PLAIN = "none"  # the masking strategy of plain fine-tuning
+
+
+@dataclass(frozen=True)
+class Check:
+    """One precondition: what was asked, the answer, and the numbers behind it."""
+
+    question: str
+    status: Status
+    detail: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The measure to use (None: none is shown to beat random), how far to trust it, and why.
+
+    `trust`: "yes" all preconditions hold, "no" one fails, "unclear" else. `tied` measures are not told apart from it.
+    """
+
+    dataset: str
+    strategy: str
+    measure: str | None
+    trust: Status
+    sentence: str
+    checks: list[Check]
+    tied: list[str]
+    models: list[str]
+
+
+def judge(analysis: Analysis, groups: list[Group], trained: list[Record], margin: float, tolerance: float) -> Verdict:
+    """The verdict on one group. `margin` (metric) and `tolerance` (share of rows) are the losses that count as none."""
+    group = analysis.group
+    checks = [
+        _performance_kept(group, trained, margin),
+        _fully_masked(group, margin),
+        _in_distribution(analysis, tolerance),
+        _normaliser(analysis),
+        _enough_seeds(group),
+    ]
+    best, tied = _best(analysis)
+    statuses = {check.status for check in checks}
+    trust: Status = "no" if "no" in statuses or best is None else "yes" if statuses == {"yes"} else "unclear"
+    models = sorted({group.runs[seed][BASELINE].settings["model"]["key"] for seed in group.seeds})
+    return Verdict(group.dataset, group.strategy, best, trust, _sentence(analysis, best, tied, trust), checks, tied, models)
+
+
+def _best(analysis: Analysis) -> tuple[str | None, list[str]]:
+    """The measure with the largest mean ACU if its interval lies above 0, and those that Holm does not part from it."""
+    if not analysis.results:
+        return None, []
+    top = analysis.results[0]
+    lower = top.acu_rows.lower
+    if lower is None or lower <= 0:
+        return None, []
+    pairs = [pair for pair in analysis.pairs if top.measure in (pair.first, pair.second)]
+    close = [pair for pair in pairs if pair.p_holm is None or pair.p_holm >= LEVEL]
+    return top.measure, sorted(({p.first for p in close} | {p.second for p in close}) - {top.measure})
+
+
+def _sentence(analysis: Analysis, best: str | None, tied: list[str], trust: Status) -> str:
+    group = analysis.group
+    if not analysis.results:
+        return f"No curve to judge for {group.name}."
+    if best is None:
+        top = analysis.results[0]
+        why = "one seed gives no interval" if len(top.seeds) < 2 else "its interval reaches 0"
+        return (f"No measure is shown to beat random masking on {group.name}: the best, {top.measure}, has an ACU of "
+                f"{100 * top.acu.mean:.1f}, but {why}.")  # fmt: skip
+    ending = {"yes": "all preconditions hold", "no": "but a precondition fails", "unclear": "with open preconditions"}[trust]
+    parts = f"; not told apart from {', '.join(tied)}" if tied else ""
+    cheap = _cheapest([best, *tied], analysis) if tied else best
+    advice = f" (the cheapest of them is {cheap})" if cheap != best else ""
+    return f"Use {best} on {group.name}{parts}{advice}: {ending}."
+
+
+def _cheapest(names: list[str], analysis: Analysis) -> str:
+    cost = {r.measure: r.forwards if r.forwards is not None else np.inf for r in analysis.results}
+    return min(names, key=lambda name: cost.get(name, np.inf))
+
+
+def _performance_kept(group: Group, trained: list[Record], margin: float) -> Check:
+    question = "Does masked fine-tuning keep unmasked performance?"
+    if group.strategy == _PLAIN:
+        return Check(question, "yes", "this is the plainly fine-tuned model")
+    plain = {int(r.settings["seed"]): r for r in trained if r.dataset == group.dataset and _is_plain(r)}
+    seeds = [seed for seed in group.seeds if seed in plain and seed in group.models]
+    if not seeds:
+        return Check(question, "unknown", f"no plain model to compare with; python run.py task=train dataset={group.dataset} "
+                     "masking=none")  # fmt: skip
+    change = [at_ratio(group.models[s], 0.0, group.metric) - at_ratio(plain[s], 0.0, group.metric) for s in seeds]
+    found = student_interval(change)
+    detail = f"{group.metric} changes by {100 * found.mean:+.1f} points over {found.n} seeds{_ends(found.lower, found.upper)}"
+    if found.lower is None:
+        return Check(question, "unclear", f"{detail}; one seed gives no interval")
+    status: Status = "yes" if found.lower > -margin else "no" if found.upper < -margin else "unclear"  # type: ignore[operator]
+    return Check(question, status, f"{detail}, allowed {-100 * margin:+.1f}")
+
+
+def _is_plain(record: Record) -> bool:
+    masking = record.settings.get("masking")
+    return (masking.get("strategy") if isinstance(masking, Mapping) else masking) == _PLAIN
+
+
+def at_ratio(model: Record, ratio: float, metric: str) -> float:
+    """A metric of the random-masking test of a train record at one ratio."""
+    table = model.results["test_table"]
+    return float(min(table, key=lambda row: abs(row["masking_ratio"] - ratio))[metric])
+
+
+def _ends(lower: float | None, upper: float | None) -> str:
+    return "" if lower is None or upper is None else f" [{100 * lower:+.1f}, {100 * upper:+.1f}]"
+
+
+def _fully_masked(group: Group, margin: float) -> Check:
+    question = "Is a fully masked input predicted at the class-majority baseline?"
+    if not group.models:
+        return Check(question, "unknown", "no train record of this model")
+    gaps = [at_ratio(m, 1.0, group.metric) - m.results["majority"][group.metric] for m in group.models.values()]
+    found = student_interval(gaps)
+    detail = f"{group.metric} at 100% is {100 * found.mean:+.1f} points from the majority{_ends(found.lower, found.upper)}"
+    status: Status = "yes" if found.mean >= -margin else "no"
+    return Check(question, status, f"{detail}, allowed {-100 * margin:+.1f}")
+
+
+def _in_distribution(analysis: Analysis, tolerance: float) -> Check:
+    question = "Is masked text in-distribution at every ratio, judged against unmasked test text?"
+    if not analysis.masf:
+        return Check(question, "unknown", "the curves hold no MaSF p-values; run task=racu with masf=calibrated")
+    out = [(s.measure, r) for s in analysis.masf for r, low in zip(s.ratios, s.lower) if low > tolerance]
+    doubtful = [(s.measure, r) for s in analysis.masf for r, rise in zip(s.ratios, s.rise) if rise > tolerance]
+    test = analysis.masf[0].test
+    worst = max(float(s.rise.max()) for s in analysis.masf)
+    detail = f"largest rise of the share with p < {LEVEL} over ratio 0: {100 * worst:+.1f} points (MaSF {test})"
+    if out:
+        return Check(question, "no", f"{detail}; out of distribution at {_ratios(out)}")
+    if doubtful:
+        return Check(question, "unclear", f"{detail}; in doubt at {_ratios(doubtful)}")
+    return Check(question, "yes", detail)
+
+
+def _ratios(found: list[tuple[str, float]]) -> str:
+    ratios = sorted({ratio for _, ratio in found})
+    measures = sorted({measure for measure, _ in found})
+    return f"{', '.join(f'{100 * ratio:.0f}%' for ratio in ratios)} ({', '.join(measures)})"
+
+
+def _normaliser(analysis: Analysis) -> Check:
+    question = "Does random masking hurt the model, so that RACU is defined?"
+    undefined = [f"{r.measure}: {r.undefined}" for r in analysis.results if r.undefined]
+    if undefined:
+        return Check(question, "no", undefined[0])
+    return Check(question, "yes", "the normaliser is positive for every seed")
+
+
+def _enough_seeds(group: Group) -> Check:
+    question = "Are there enough seeds?"
+    n = len(group.seeds)
+    left_out = "".join(f"; seed {seed} left out, {reason}" for seed, reason in group.excluded.items())
+    status: Status = "yes" if n >= 5 else "unclear" if n >= 3 else "no"
+    return Check(question, status, f"{n} of the papers' 5{left_out}")
+
+
+def stored_verdict(output_dir: str | Path, model_key: str) -> Verdict | None:
+    """The newest stored verdict on the model with this key, or None.
+
+    `task=explain` takes its measure as the default for that model.
+    """
+    reports = sorted(records.load_all(output_dir, "report"), key=lambda record: record.created, reverse=True)
+    for record in reports:
+        for found in record.results.get("verdicts", []):
+            if model_key in found["models"]:
+                return Verdict(**(found | {"checks": [Check(**check) for check in found["checks"]]}))
+    return None
+
+
+def as_json(verdicts: list[Verdict]) -> list[dict[str, Any]]:
+    """Verdicts as plain JSON values, as `stored_verdict` reads them."""
+    return json.loads(json.dumps([asdict(verdict) for verdict in verdicts]))

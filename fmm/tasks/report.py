@@ -1,0 +1,52 @@
+"""`task=report`: which measure is faithful for these models, from records alone."""
+
+from __future__ import annotations
+
+from omegaconf import DictConfig, OmegaConf
+
+from fmm import records
+from fmm.errors import FmmError
+from fmm.records import Record
+from fmm.report.load import Group, load
+from fmm.report.write import Options, write
+
+
+def run(cfg: DictConfig) -> Record:
+    """Read the finished curves, write the report, print its verdicts and where it is. Returns its record."""
+    asked = OmegaConf.to_container(cfg.report, resolve=True)
+    assert isinstance(asked, dict)
+    names = asked["datasets"]
+    datasets = None if names == "all" else [str(cfg.dataset.name)] if names is None else [names] if isinstance(names, str) else names
+    options = Options(**{name: asked[name] for name in ("seeds", "margin", "tolerance", "resamples")})
+    _check(options)
+    groups, trained = load(cfg.output_dir, datasets, asked["where"], asked["allow"])
+    job = _open(cfg, groups, trained, asked)
+    with job.lock():
+        if cfg.force:
+            job.clear()
+        record = job.record()
+        record = record if record is not None else job.finish(write(job, groups, trained, options))
+    for verdict in record.results["verdicts"]:
+        print(verdict["sentence"])
+        for check in verdict["checks"]:
+            print(f"  {check['status']:8} {check['question']} {check['detail']}")
+    print(f"page: {record.directory / 'report.html'}")
+    print(f"record: {record.directory / records.RECORD}")
+    return record
+
+
+def _check(options: Options) -> None:
+    if not 100 <= options.resamples <= 100_000:
+        raise FmmError(f"report.resamples={options.resamples} is outside 100 to 100000; 2000 is enough for two digits")
+    for name in ("margin", "tolerance"):
+        if not 0 <= getattr(options, name) < 1:
+            raise FmmError(f"report.{name}={getattr(options, name)} is not a share; give a number from 0 up to 1, such as 0.02")
+
+
+def _open(cfg: DictConfig, groups: list[Group], trained: list[Record], asked: dict) -> records.Run:
+    """The report's run, named by the curves and models that it is made from."""
+    curves = sorted({run.key for group in groups for found in group.runs.values() for run in found.values()})
+    names = sorted({group.dataset for group in groups})
+    settings = {"curves": curves, "models": sorted(record.key for record in trained), "report": asked}
+    settings |= {"versions": {"fmm": records.versions().get("fmm")}}
+    return records.open_run(cfg.output_dir, "report", names[0] if len(names) == 1 else "several", "report", settings)

@@ -5,6 +5,7 @@ Hydra's own messages name its internals; these are sentences that name the neare
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache
@@ -25,7 +26,8 @@ from fmm.schema import check_value
 
 # Values that are a person's own words or paths, in which Hydra's grammar must not look for lists and sweeps.
 TEXT_KEYS = ("text", "text_pair")
-PATH_KEYS = ("checkpoint", "output_dir", "model.name", "data.")
+DATA_PATHS = ("mirror", "cache_dir", "path", "train", "validation", "test", "id_list", "noteevents", "diagnoses")
+PATH_KEYS = ("checkpoint", "output_dir", "model.name", *(f"data.{name}" for name in DATA_PATHS))
 
 
 def quote(argument: str) -> str:
@@ -40,12 +42,12 @@ def quote(argument: str) -> str:
     """
     key, equals, value = argument.partition("=")
     key = key.lstrip("+")
-    free = key in TEXT_KEYS or (key.startswith(PATH_KEYS) and "," not in value and not value.startswith(("[", "$")))
+    free = key in TEXT_KEYS or (key in PATH_KEYS and "," not in value and not value.startswith(("[", "$")))
     if not equals or not free or value[:1] in "\"'" or value in ("", "null"):
         return argument
-    if key not in TEXT_KEYS and value.replace(".", "").isdigit():
-        return argument
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"') if key in TEXT_KEYS else value.replace('"', '\\"')
+    # In quotes, Hydra reads a backslash as itself unless a quote follows; `${` would be an interpolation.
+    value = value.replace("${", "\\${") if key in TEXT_KEYS else value
+    escaped = re.sub(r'(\\*)("|$)', lambda found: found[1] * 2 + found[2].replace('"', '\\"'), value)
     return f'{argument[: argument.index("=")]}="{escaped}"'
 
 

@@ -13,23 +13,24 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import hydra
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from fmm import overrides
 from fmm.errors import FmmError
 
 SWEEP_KEY = "hydra.sweep.dir"
+PLUGINS = str(Path(__file__).parent / "plugins")  # Hydra finds plugins in the namespace `hydra_plugins` only
 log = logging.getLogger(__name__)
 
 
 def hydra_main(conf: Path, arguments: Sequence[str]) -> int:
     """Let Hydra run the command line; return the exit status."""
+    if PLUGINS not in sys.path:
+        sys.path.append(PLUGINS)
+    from hydra_plugins.fmm_sweeper import Sweeper
+
     Plugins.instance().register(Sweeper)
     before = sys.argv
     sys.argv = [before[0], *arguments]
@@ -132,52 +133,6 @@ def mark_failed(directory: Path, error: BaseException) -> None:
     (directory / "FAILED").write_text(f"{reason}\n", encoding="utf-8")
 
 
-class Sweeper(BasicSweeper):
-    """A grid in which a job that fails, or that cannot even be composed, does not stop the others."""
-
-    def sweep(self, arguments: list[str]) -> list[JobReturn]:
-        """Run every job, print which failed and why, and exit with 1 if any did."""
-        assert self.config is not None and self.launcher is not None and self.hydra_context is not None
-        parsed = OverridesParser.create(self.hydra_context.config_loader).parse_overrides(
-            [*self._parse_config(), *arguments]
-        )
-        directory = Path(self.config.hydra.sweep.dir)
-        directory.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(self.config, directory / "multirun.yaml")
-        jobs = overrides.jobs(parsed)
-        results: list[JobReturn] = []
-        for start, batch in self._batches(directory, jobs):
-            results += self.launcher.launch(batch, initial_job_idx=start)
-        if summarise(directory, jobs):
-            raise SystemExit(1)
-        return results
-
-    def _batches(self, directory: Path, jobs: Sequence[list[str]]) -> Iterator[tuple[int, list[list[str]]]]:
-        """Yield (number of the first job, jobs) for runs of neighbouring jobs that can be composed."""
-        good = [number for number, job in enumerate(jobs) if self._composes(directory / str(number), job)]
-        size = self.max_batch_size or len(jobs)
-        start = 0
-        while start < len(good):
-            end = start + 1
-            while end < len(good) and end - start < size and good[end] == good[end - 1] + 1:
-                end += 1
-            yield good[start], [jobs[number] for number in good[start:end]]
-            start = end
-
-    def _composes(self, directory: Path, job: Sequence[str]) -> bool:
-        assert self.config is not None
-        sources = self.config.hydra.runtime.config_sources
-        conf = next(Path(source.path) for source in sources if source.provider == "main")
-        try:
-            overrides.check_job(conf, tuple(job))
-        except FmmError as error:
-            with contextlib.suppress(FmmError), job_directory(directory, job, OmegaConf.create()):
-                raise
-            log.error("job %s cannot run: %s", directory.name, error)
-            return False
-        return True
-
-
 def summarise(directory: Path, jobs: Sequence[Sequence[str]]) -> int:
     """Print what became of every job of a sweep, leave it as summary.txt, and return how many failed."""
     lines = []
@@ -192,6 +147,3 @@ def summarise(directory: Path, jobs: Sequence[Sequence[str]]) -> int:
     (directory / "summary.txt").write_text(text + "\n", encoding="utf-8")
     log.info(text)
     return len(lines)
-
-
-Sweeper.__module__ = "hydra_plugins.fmm"  # Hydra accepts plugins from this namespace only

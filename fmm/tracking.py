@@ -75,6 +75,7 @@ class CsvTracker(Tracker):
 
     def curve(self, name: str, rows: Sequence[Row]) -> None:
         """Write `<name>.csv`."""
+        rows = [_plain(row) for row in rows]
         columns = list(dict.fromkeys(column for row in rows for column in row))
         path = self.folder / f"{name.replace('/', '_')}.csv"
         with path.open("w", newline="", encoding="utf-8") as file:

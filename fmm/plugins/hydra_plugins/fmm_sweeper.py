@@ -1,0 +1,64 @@
+"""The sweeper of `python run.py -m`. It stands here because Hydra takes plugins from `hydra_plugins` only."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import JobReturn
+from omegaconf import OmegaConf
+
+from fmm import overrides, sweep
+from fmm.errors import FmmError
+
+log = logging.getLogger(__name__)
+
+
+class Sweeper(BasicSweeper):
+    """A grid in which a job that fails, or that cannot even be composed, does not stop the others."""
+
+    def sweep(self, arguments: list[str]) -> list[JobReturn]:
+        """Run every job, print which failed and why, and exit with 1 if any did."""
+        assert self.config is not None and self.launcher is not None and self.hydra_context is not None
+        parsed = OverridesParser.create(self.hydra_context.config_loader).parse_overrides(
+            [*self._parse_config(), *arguments]
+        )
+        directory = Path(self.config.hydra.sweep.dir)
+        directory.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(self.config, directory / "multirun.yaml")
+        jobs = overrides.jobs(parsed)
+        results: list[JobReturn] = []
+        for start, batch in self._batches(directory, jobs):
+            results += self.launcher.launch(batch, initial_job_idx=start)
+        if sweep.summarise(directory, jobs):
+            raise SystemExit(1)
+        return results
+
+    def _batches(self, directory: Path, jobs: Sequence[list[str]]) -> Iterator[tuple[int, list[list[str]]]]:
+        """Yield (number of the first job, jobs) for runs of neighbouring jobs that can be composed."""
+        good = [number for number, job in enumerate(jobs) if self._composes(directory / str(number), job)]
+        size = self.max_batch_size or len(jobs)
+        start = 0
+        while start < len(good):
+            end = start + 1
+            while end < len(good) and end - start < size and good[end] == good[end - 1] + 1:
+                end += 1
+            yield good[start], [jobs[number] for number in good[start:end]]
+            start = end
+
+    def _composes(self, directory: Path, job: Sequence[str]) -> bool:
+        assert self.config is not None
+        sources = self.config.hydra.runtime.config_sources
+        conf = next(Path(source.path) for source in sources if source.provider == "main")
+        try:
+            overrides.check_job(conf, tuple(job))
+        except FmmError as error:
+            with contextlib.suppress(FmmError), sweep.job_directory(directory, job, OmegaConf.create()):
+                raise
+            log.error("job %s cannot run: %s", directory.name, error)
+            return False
+        return True

@@ -1,0 +1,94 @@
+"""What all tests share: no network, few threads, and ways to compose settings and to run the command line."""
+
+from __future__ import annotations
+
+import os
+
+# Before anything imports torch, transformers or wandb.
+os.environ |= {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "WANDB_MODE": "offline",
+    "WANDB_SILENT": "true",
+    "TOKENIZERS_PARALLELISM": "false",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "MPLBACKEND": "Agg",
+}
+for name in ("FMM_DEBUG", "HYDRA_FULL_ERROR", "LOCAL_RANK"):
+    os.environ.pop(name, None)
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from omegaconf import DictConfig
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+CONF = REPOSITORY / "conf"
+
+
+@dataclass
+class Finished:
+    """A command line that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="session")
+def conf() -> Path:
+    """The folder of the configuration."""
+    return CONF
+
+
+@pytest.fixture(scope="session")
+def compose() -> Callable[..., DictConfig]:
+    """`compose("task=racu", "seed=1")` returns the settings that the command line would give."""
+
+    def _compose(*overrides: str) -> DictConfig:
+        with initialize_config_dir(str(CONF), version_base="1.3", job_name="run"):
+            return hydra_compose("config", list(overrides))
+
+    return _compose
+
+
+@pytest.fixture
+def run_cli(tmp_path: Path) -> Callable[..., Finished]:
+    """`run_cli("task=train", ...)` runs `python run.py` in an empty folder. It costs seconds: use it sparingly."""
+
+    def _run(*arguments: str, timeout: float = 300, cwd: Path = tmp_path, **environment: str) -> Finished:
+        done = subprocess.run(
+            [sys.executable, str(REPOSITORY / "run.py"), *arguments],
+            cwd=cwd,
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        return Finished(done.returncode, done.stdout, done.stderr)
+
+    return _run
+
+
+@pytest.fixture
+def cli(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[Sequence[str]], Finished]:
+    """`cli(["seed=1"])` runs the command line in this process, in an empty folder."""
+    from fmm.cli import main
+
+    monkeypatch.chdir(tmp_path)
+
+    def _run(arguments: Sequence[str]) -> Finished:
+        code = main(CONF, arguments)
+        captured = capsys.readouterr()
+        return Finished(code, captured.out, captured.err)
+
+    return _run

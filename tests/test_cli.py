@@ -1,0 +1,175 @@
+"""The command line: its page, its checks, and what it leaves behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import REPOSITORY
+
+from fmm import overrides
+from fmm.errors import FmmError
+
+
+@pytest.fixture
+def tasks_run(monkeypatch):
+    """Replace the tasks; the list holds the settings of every one that was started."""
+    started = []
+    monkeypatch.setattr("fmm.tasks.run_task", started.append)
+    return started
+
+
+def test_help_is_a_page_and_quick(run_cli):
+    started = time.monotonic()
+    done = run_cli("--help")
+    assert time.monotonic() - started < 2
+    assert done.code == 0
+    for word in ("task=train", "Tasks", "pipeline", "mnli", "half_det", "training:", "max_epochs", "-m", "Examples"):
+        assert word in done.out
+    assert "hydra" not in done.out
+
+
+@pytest.mark.parametrize("argument", ["--help", "dataset=mnil"])
+def test_help_and_mistakes_do_not_import_torch(argument):
+    code = (
+        "import sys; from pathlib import Path; from fmm.cli import main; "
+        f"main(Path({str(REPOSITORY / 'conf')!r}), [{argument!r}]); "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'pytorch_lightning', 'numpy')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=REPOSITORY).returncode == 0
+
+
+MISTAKES = [
+    (["dataset=mnil"], ["unknown dataset 'mnil'", "did you mean mnli"]),
+    (["task=tran"], ["unknown task 'tran'", "train"]),
+    (["masking=hlf_det"], ["unknown masking 'hlf_det'", "half_det"]),
+    (["model=distilroberta-base"], ["unknown model", "model.name=distilroberta-base"]),
+    (["traning.max_epochs=3"], ["unknown key 'traning.max_epochs'", "training.max_epochs"]),
+    (["seeed=1"], ["unknown key 'seeed'", "did you mean seed "]),
+    (["batch_size=4"], ["unknown key 'batch_size'", "training.batch_size"]),
+    (["learning_rte=1"], ["unknown key 'learning_rte'", "training.learning_rate"]),
+    (["datset=toy"], ["unknown key 'datset'", "dataset"]),
+    (["~sed"], ["unknown key 'sed'", "seed"]),
+    (["training=3"], ["training is a section", "training.max_epochs"]),
+    (["seed=abc"], ["seed=abc is not a whole number"]),
+    (["seed=1.5"], ["seed=1.5 is not a whole number"]),
+    (["training.batch_size=-1"], ["training.batch_size=-1 is too small", "at least 1"]),
+    (["training.learning_rate=high"], ["training.learning_rate=high is not a number"]),
+    (["training.warmup=2"], ["at most 1"]),
+    (["force=maybe"], ["force=maybe is not true or false"]),
+    (["data.max_train_rows=many"], ["data.max_train_rows=many is not a whole number"]),
+    (["selection=bth"], ["unknown value of selection 'bth'", "both"]),
+    (["ratios=0.5"], ["ratios=0.5 is not a list"]),
+    (["ratios=[0,2]"], ["ratios=[0, 2] is too large"]),
+    (["ratios=[0,half]"], ["ratios holds half"]),
+    (["ratios=[0,"], ["'ratios=[0,' cannot be read"]),
+    (["dataset", "toy"], ["'dataset' sets nothing", "dataset=<value>"]),
+    (["--dataset=toy"], ["starts with dashes", "dataset=toy"]),
+    (["--epochs", "3"], ["unknown flag '--epochs'"]),
+    (["seed=0,1"], ["'seed=0,1' holds several values", "-m"]),
+    (["-m", "seed=0,1", "traning.max_epochs=3"], ["unknown key 'traning.max_epochs'"]),
+    (["-m", "dataset=mnil,mmli"], ["unknown dataset 'mnil'"]),
+]
+
+
+@pytest.mark.parametrize("arguments, words", MISTAKES, ids=lambda value: " ".join(value) if value else None)
+def test_a_mistake_is_one_sentence_before_anything_starts(cli, tasks_run, tmp_path, arguments, words):
+    done = cli(arguments)
+    assert done.code == 1
+    assert not tasks_run
+    assert done.out == ""
+    assert done.err.startswith("error: ") and done.err.count("\n") == 1
+    for word in words:
+        assert word in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+GOOD = [
+    ["seed=3"],
+    ["+note=mine"],
+    ["++seed=3"],
+    ["~seed"],
+    ["data.max_train_rows=100", "data.max_train_rows=null"],
+    ["training.max_epochs=3", "training.learning_rate=1"],
+    ["target=1"],
+    ["target=predicted"],
+    ["recursive=true"],
+    ["measures=[grad_l2,loo_abs]"],
+    ["model.name=distilroberta-base"],
+    ["trainer.devices=2", "trainer=cpu"],
+    ["+trainer.limit_train_batches=5"],
+    ["experiment=quick"],
+    ["experiment=paper", "dataset=mnli"],
+    ["ratios=[0,0.5,1]"],
+    ["data={num_workers: 2}"],
+    ["hydra.verbose=true"],
+]
+
+
+@pytest.mark.parametrize("arguments", GOOD, ids=lambda value: " ".join(value))
+def test_right_settings_start_one_task_and_leave_nothing_of_hydras(cli, tasks_run, tmp_path, arguments):
+    done = cli(arguments)
+    assert (done.code, done.err) == (0, "")
+    assert len(tasks_run) == 1
+    assert list(tmp_path.iterdir()) == []
+    assert Path.cwd() == tmp_path
+
+
+def test_free_text_and_paths_mean_themselves(cli, tasks_run):
+    text = 'A great, great film (really): 100% "fun" [sic] {x} a=b c:\\d it\'s ${x} $5\\'
+    assert cli([f"text={text}", "output_dir=runs/a=b (c)", "checkpoint=x/epoch=3.ckpt"]).code == 0
+    cfg = tasks_run[0]
+    assert cfg.text == text
+    assert cfg.output_dir == "runs/a=b (c)"
+    assert cfg.checkpoint == "x/epoch=3.ckpt"
+
+
+def test_toy_brings_the_tiny_model_and_the_command_line_wins(compose):
+    assert compose("dataset=toy").model.name == "tiny"
+    assert compose("dataset=toy", "model=bert_base").model.name != "tiny"
+    assert compose("dataset=mnli").model.name != "tiny"
+
+
+def test_every_choice_of_every_group_composes(conf, compose):
+    for group, options in overrides.groups_of(conf).items():
+        for option in options:
+            assert compose(f"{group}={option}")
+
+
+def test_an_error_of_a_task_is_its_sentence(cli, monkeypatch):
+    def fail(cfg):
+        raise FmmError("the mirror lacks the split 'test'; give one that has it")
+
+    monkeypatch.setattr("fmm.tasks.run_task", fail)
+    done = cli([])
+    assert done.code == 1
+    assert done.err == "error: the mirror lacks the split 'test'; give one that has it\n"
+    monkeypatch.setenv("FMM_DEBUG", "1")
+    assert "Traceback" in cli([]).err
+
+
+def test_an_unexpected_error_shows_its_traceback(cli, monkeypatch):
+    monkeypatch.setattr("fmm.tasks.run_task", lambda cfg: 1 / 0)
+    done = cli([])
+    assert done.code == 1
+    assert "ZeroDivisionError" in done.err
+
+
+def test_an_interruption_says_how_to_continue(cli, monkeypatch):
+    def interrupt(cfg):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fmm.tasks.run_task", interrupt)
+    done = cli([])
+    assert done.code == 130
+    assert "the same command continues" in done.err
+
+
+def test_cfg_prints_the_settings(cli, tasks_run):
+    done = cli(["--cfg", "job", "seed=7"])
+    assert done.code == 0
+    assert "seed: 7" in done.out
+    assert not tasks_run

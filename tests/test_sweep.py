@@ -1,0 +1,104 @@
+"""Sweeps: directories of their own, jobs that fail alone, and refusals before anything starts."""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+
+import pytest
+
+from fmm.sweep import new_directory, sweep_name
+
+
+@pytest.fixture
+def jobs_run(monkeypatch):
+    """Replace the tasks; those of `dataset=cola` raise. The list holds (dataset, seed, sweep)."""
+    started = []
+
+    def run(cfg):
+        started.append((cfg.dataset.name, cfg.seed, sweep_name()))
+        print(f"working on {cfg.dataset.name}")
+        if cfg.dataset.name == "cola":
+            raise RuntimeError("the disk is on fire")
+
+    monkeypatch.setattr("fmm.tasks.run_task", run)
+    return started
+
+
+def only_sweep(folder: Path) -> Path:
+    (found,) = (folder / "multirun").iterdir()
+    return found
+
+
+def test_every_job_leaves_its_log_and_settings_in_one_sweep(cli, jobs_run, tmp_path):
+    done = cli(["-m", "seed=0,1", "dataset=toy,rte"])
+    assert done.code == 0
+    sweep = only_sweep(tmp_path)
+    assert jobs_run == [(name, seed, sweep.name) for seed in (0, 1) for name in ("toy", "rte")]
+    assert sorted(path.name for path in sweep.iterdir() if path.is_dir()) == ["0", "1", "2", "3"]
+    assert (sweep / "3" / "overrides.txt").read_text() == "seed=1\ndataset=rte\n"
+    assert "working on rte" in (sweep / "3" / "job.log").read_text()
+    assert "seed: 1" in (sweep / "3" / "config.yaml").read_text()
+    assert not list(sweep.rglob("FAILED"))
+    assert "4 of 4 jobs done" in done.out
+
+
+def test_a_job_that_cannot_be_composed_fails_alone(cli, jobs_run, tmp_path):
+    done = cli(["-m", "dataset=toy,broken,toy"])
+    assert done.code == 1
+    assert [name for name, *_ in jobs_run] == ["toy", "toy"]
+    sweep = only_sweep(tmp_path)
+    assert "unknown dataset 'broken'" in (sweep / "1" / "FAILED").read_text()
+    log = (sweep / "1" / "job.log").read_text()
+    assert "Traceback" in log and "unknown dataset 'broken'" in log
+    for number in ("0", "2"):
+        assert not (sweep / number / "FAILED").exists()
+        assert "working on toy" in (sweep / number / "job.log").read_text()
+    assert "2 of 3 jobs done" in done.out
+    assert re.search(r"1  FAILED  dataset=broken\n.*unknown dataset", done.out)
+
+
+def test_a_job_that_raises_fails_alone(cli, jobs_run, tmp_path):
+    done = cli(["-m", "dataset=cola,toy", "seed=0,1"])
+    assert done.code == 1
+    assert len(jobs_run) == 4
+    sweep = only_sweep(tmp_path)
+    for number in ("0", "1"):
+        assert "RuntimeError: the disk is on fire" in (sweep / number / "FAILED").read_text()
+        assert "Traceback" in (sweep / number / "job.log").read_text()
+    assert "2 of 4 jobs done" in done.out
+    assert "2 of 4 jobs done" in (sweep / "summary.txt").read_text()
+
+
+def test_ddp_in_a_sweep_is_refused_with_advice(cli, jobs_run, tmp_path):
+    for trainer in ("trainer=ddp_cpu2", "trainer.devices=2"):
+        done = cli(["-m", "seed=0,1", trainer])
+        assert done.code == 1
+        assert done.err.startswith("error: ") and done.err.count("\n") == 1
+        assert "cannot run inside a sweep" in done.err and "one process per job" in done.err
+    assert not jobs_run
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_directories_stay_short_whatever_is_swept(cli, jobs_run, tmp_path):
+    assert cli(["-m", "ratios=[0,0.5,1],[0,1]", "dataset=toy,rte", "checkpoint='a b/$HOME'"]).code == 0
+    assert jobs_run
+    for path in only_sweep(tmp_path).rglob("*"):
+        assert re.fullmatch(r"[A-Za-z0-9_.-]{1,40}", path.name)
+
+
+def test_sweeps_started_at_once_never_share_a_directory(tmp_path):
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(new_directory(tmp_path))) for _ in range(32)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(found)) == 32
+
+
+def test_a_directory_of_ones_own_is_kept(cli, jobs_run, tmp_path):
+    assert cli(["-m", "seed=0,1", "hydra.sweep.dir=mine"]).code == 0
+    assert (tmp_path / "mine" / "1" / "job.log").exists()
+    assert not (tmp_path / "multirun").exists()

@@ -18,6 +18,7 @@ from typing import Any
 from fmm.data.hub import cut, kind_of_split
 from fmm.data.raw import SPLITS, DatasetInfo, RawData, RawSplit, Spans, raw_split
 from fmm.data.sources import TIMEOUT, download
+from fmm.data.splits import split_rule
 from fmm.errors import FmmError
 
 log = logging.getLogger(__name__)
@@ -37,11 +38,13 @@ def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cac
     reasons = [
         f"{n} has {len(rows[n])} rows, the official one {expected[n]}" for n in rows if len(rows[n]) != expected[n]
     ]
-    rows |= cut(rows["train"], keys, split, int(data.get("split_seed") or 0), "train")
-    kind = kind_of_split(split, "authors", dataset, rows, reasons)
+    seed = int(data.get("split_seed") or 0)
+    rule = split_rule(split, seed)
+    rows |= cut(rows["train"], keys, rule, seed, "train")
+    kind = kind_of_split(rule, dataset, rows, reasons)
     if differing := [name for name, known in (dataset.get("md5") or {}).items() if sums[name] != known]:
         log.warning("%s: the %s file differs from the official one", dataset["name"], " and ".join(differing))
-    identity = hashlib.sha256(json.dumps([sums, list(dataset["labels"]), kind["split"]]).encode()).hexdigest()
+    identity = hashlib.sha256(json.dumps([sums, list(dataset["labels"]), rule]).encode()).hexdigest()
     checksums = {"md5": sums, "checksums": f"differ: {', '.join(differing)}" if differing else "equal"}
     splits = {name: rows[name] for name in SPLITS}
     return RawData(DatasetInfo.from_config(dataset), splits, origin | checksums | kind | {"identity": identity})

@@ -19,7 +19,7 @@ from fmm.data.cache import VERSION, EncodedSplit, encode_split, read_split, writ
 from fmm.data.encoding import tokenizer_hash
 from fmm.data.loader import EvaluationBatches, TrainingBatches, make_loader
 from fmm.data.raw import SPLITS, DatasetInfo, RawData, RawSplit
-from fmm.data.splits import stratified_subset
+from fmm.data.splits import split_rule, stratified_subset
 from fmm.errors import FmmError, unknown
 
 log = logging.getLogger(__name__)
@@ -45,6 +45,7 @@ class TextClassificationDataModule(pl.LightningDataModule):
         cache_dir: Path,
     ) -> None:
         super().__init__()
+        split_rule(split, 0)  # refuses an unknown one before anything is read
         self.dataset, self.data, self.seed, self.split = dict(dataset), dict(data), seed, split
         self.batch_size, self.cache_dir = batch_size, Path(cache_dir)
         self._raw: RawData | None = None

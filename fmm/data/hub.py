@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 
 from fmm.data.raw import SPLITS, DatasetInfo, RawData, RawSplit, raw_split
 from fmm.data.sources import Source, locate
-from fmm.data.splits import authors_cut, stratified_parts
-from fmm.errors import FmmError, unknown
-
-RULES = ("authors", "random")
+from fmm.data.splits import authors_cut, split_rule, stratified_parts
+from fmm.errors import FmmError
 
 
 def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cache_dir: Path) -> RawData:
     """Read the splits named in `dataset.splits`; without a validation split, cut 20% of train by the rule `split`."""
+    seed = int(data.get("split_seed") or 0)
+    rule = split_rule(split, seed)
     names = {name: source for name, source in dataset["splits"].items() if source}
     source = locate(dataset, names.values(), data.get("mirror"), cache_dir)
     tables = {name: _table(source.files[hub_split]) for name, hub_split in names.items()}
@@ -31,23 +31,20 @@ def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cac
     reasons = _unofficial(dataset, found)
     if "validation" not in rows:
         keys = _keys(tables["train"], dataset, source, rows["train"], reasons)
-        rows |= cut(rows["train"], keys, split, int(data.get("split_seed") or 0), names["train"])
+        rows |= cut(rows["train"], keys, rule, seed, names["train"])
     rows = {
         name: part.take(np.flatnonzero(part.labels >= 0)) if unlabelled.get(name) else part
         for name, part in rows.items()
     }
     info = DatasetInfo.from_config(dataset)
-    exact = "official" if "validation" in names else "authors"
-    kind = kind_of_split(split, exact, dataset, rows, reasons)
-    origin = source.origin | kind | {"unlabelled_dropped": unlabelled, "identity": identity(dataset, source, kind)}
+    kind = kind_of_split("official" if "validation" in names else rule, dataset, rows, reasons)
+    origin = source.origin | kind | {"unlabelled_dropped": unlabelled, "identity": identity(dataset, source, rows)}
     return RawData(info, {name: rows[name] for name in SPLITS}, origin)
 
 
-def cut(train: RawSplit, keys: Any, split: str, seed: int, salt: str) -> dict[str, RawSplit]:
-    """Cut training rows 80/20: `authors` by the md5 rule on `keys` (or a mask of validation rows), `random` by seed."""
-    if split not in RULES:
-        raise unknown("split", split, RULES)
-    if split == "random":
+def cut(train: RawSplit, keys: Any, rule: str, seed: int, salt: str) -> dict[str, RawSplit]:
+    """Cut training rows 80/20: `authors` by the md5 rule on `keys` (or a mask of validation rows), else at random."""
+    if rule != "authors":
         kept, held_out = stratified_parts(train.labels, (0.8, 0.2), seed)
     elif isinstance(keys, np.ndarray) and keys.dtype == bool:
         kept, held_out = np.flatnonzero(~keys), np.flatnonzero(keys)
@@ -57,11 +54,11 @@ def cut(train: RawSplit, keys: Any, split: str, seed: int, salt: str) -> dict[st
 
 
 def kind_of_split(
-    split: str, exact: str, dataset: Mapping[str, Any], rows: Mapping[str, RawSplit], reasons: list[str]
+    exact: str, dataset: Mapping[str, Any], rows: Mapping[str, RawSplit], reasons: list[str]
 ) -> dict[str, Any]:
-    """What the record says of the split: `exact` (`authors` or `official`) if it is that, else `approximate` and why."""
-    if split == "random" and exact == "authors":
-        return {"split": "random", "split_seed_used": True}
+    """What the record says of the split: `exact` where counts and keys bear it out, else `approximate` and why."""
+    if exact.startswith("random"):
+        return {"split": exact}
     counts = dataset.get("counts") or {}
     for name in SPLITS if not reasons else ():
         found = rows[name].class_counts(len(dataset["labels"]))
@@ -70,10 +67,11 @@ def kind_of_split(
     return {"split": "approximate", "split_reasons": reasons} if reasons else {"split": exact}
 
 
-def identity(dataset: Mapping[str, Any], source: Source, kind: Mapping[str, Any]) -> str:
-    """Content identity of what was read: bytes of the files, columns, labels, kind of split."""
+def identity(dataset: Mapping[str, Any], source: Source, rows: Mapping[str, RawSplit]) -> str:
+    """Content identity of what was read: bytes of the files, columns, labels, which rows are in which split."""
     columns = [dataset.get(key) for key in ("text", "text_pair", "label", "key", "labels", "splits")]
-    parts = [source.origin["sha256"], columns, kind["split"]]
+    members = {name: hashlib.sha256(part.example_ids.tobytes()).hexdigest() for name, part in rows.items()}
+    parts = [source.origin["sha256"], columns, members]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=list).encode()).hexdigest()
 
 

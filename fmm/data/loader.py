@@ -35,8 +35,7 @@ class TrainingBatches(DistributedSampler):
     def __iter__(self) -> Iterator[list[int]]:
         rank, world = _world()
         batches = training_batches(self.lengths, self.batch_size, self.seed, self.epoch)
-        batches += batches[: len(self) * world - len(batches)]
-        return iter(batches[rank::world])
+        return (batches[i % len(batches)] for i in range(rank, len(self) * world, world))
 
     def _total(self) -> int:
         return -(-len(self.lengths) // self.batch_size)

@@ -48,7 +48,7 @@ def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cac
         if part.num_rows == 0:
             raise FmmError(f"data.id_list={files['id_list']} leaves no admission with a note for {name}; check its ids")
         splits[name] = raw_split(part["text"], None, part["label"].to_numpy(), part["hadm_id"].to_numpy())
-    kind = kind_of_split(split, "authors", dataset, splits, [])
+    kind = kind_of_split("authors", dataset, splits, [])
     digest = table.schema.metadata[b"identity"].decode()
     origin = {"source": "mimic-iii", "revision": None, "id_list_sha256": sha256(files["id_list"])}
     return RawData(DatasetInfo.from_config(dataset), splits, origin | kind | {"identity": digest})

@@ -12,6 +12,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fmm.errors import unknown
+
+RULES = ("authors", "random")
+
+
+def split_rule(split: str, seed: int) -> str:
+    """What the record calls the rule of `split=`: `authors`, or `random, seed N`. Raises FmmError for another."""
+    if split not in RULES:
+        raise unknown("split", split, RULES)
+    return split if split == "authors" else f"random, seed {seed}"
+
 
 def storage_order(keys: Sequence[object], salt: str = "train") -> np.ndarray:
     """Order in which TensorFlow Datasets stores rows with these keys: by md5 of salt + key. Returns int64 [N].

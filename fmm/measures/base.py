@@ -75,6 +75,7 @@ class Measure(ABC):
         """
         return self.explain(classifier, batch, target, explain=explain, seed=seed)[0]
 
+    @torch.inference_mode(False)  # so that gradients work wherever the caller stands
     def explain(
         self,
         classifier: Classifier,

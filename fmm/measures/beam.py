@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,11 +47,12 @@ class Search:
         beam, token = (~self.masked).nonzero(as_tuple=True)
         masked = self.masked[beam]
         masked[torch.arange(len(beam)), token] = True
-        seen: dict[bytes, int] = {}
-        for place, key in enumerate(map(bytes, masked.numpy())):
-            seen.setdefault(key, place)
-        kept = torch.tensor(list(seen.values()))
-        return beam[kept], token[kept], masked[kept]
+        if len(self.masked) > 1:
+            keys = np.packbits(masked.numpy(), axis=1)
+            _, first = np.unique(keys.view(np.dtype((np.void, keys.shape[1]))), return_index=True)
+            kept = torch.from_numpy(np.sort(first))
+            beam, token, masked = beam[kept], token[kept], masked[kept]
+        return beam, token, masked
 
     def keep(self, width: int, beam: Tensor, token: Tensor, masked: Tensor, logit: Tensor) -> None:
         """Go on with the best `width` candidates; ties to the earlier one."""

@@ -39,7 +39,8 @@ class _InputGradient(Measure):
             block = asked.block.take(part)
             embeddings = classifier.word_embeddings(block.batch(classifier.device)["input_ids"]).float()
             gradient, logits = embedding_gradient(classifier, block, embeddings, asked.target[part])
-            with torch.no_grad():
+            # Sums over the vocabulary stay in float32 under a caller's autocast.
+            with torch.no_grad(), torch.autocast(classifier.device.type, enabled=False):
                 return self.reduce(classifier, gradient, embeddings.detach()).cpu(), logits.cpu()
 
         with classifier.explaining(gradients=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,9 @@ from fmm.errors import FmmError
 from fmm.models.first_token import FirstTokenShortcut
 
 Batch = Mapping[str, Tensor]
+
+# Their attention mixes the formats of autocast and fails (transformers 5.24): computed in the weights' own format.
+NO_AUTOCAST = frozenset({"deberta", "deberta-v2"})
 
 
 class Classifier(nn.Module):
@@ -80,7 +84,7 @@ class Classifier(nn.Module):
     def logits(self, batch: Batch) -> Tensor:
         """Logits [B, C] in float32. Differentiable."""
         with self._first_token.active(not self.model.training):
-            return self.model(**self._inputs(batch)).logits.float()
+            return self._forward(batch).logits.float()
 
     def logits_from_embeddings(self, word_embeddings: Tensor, batch: Batch) -> Tensor:
         """Logits [B, C] in float32 where `word_embeddings` [B, T, D] stand in for the looked-up ones.
@@ -95,18 +99,22 @@ class Classifier(nn.Module):
         with self._first_token.active(not self.model.training):
             hook = self.word_embeddings.register_forward_hook(replace)
             try:
-                return self.model(**self._inputs(batch)).logits.float()
+                return self._forward(batch).logits.float()
             finally:
                 hook.remove()
 
     def logits_and_hidden_states(self, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Logits [B, C] in float32, and the L + 1 hidden states [B, T, width], embedding output first."""
-        output = self.model(**self._inputs(batch), output_hidden_states=True)
+        output = self._forward(batch, output_hidden_states=True)
         return output.logits.float(), tuple(output.hidden_states)
 
-    def _inputs(self, batch: Batch) -> dict[str, Tensor]:
+    def _forward(self, batch: Batch, **options: bool) -> Any:
         wanted = ("input_ids", "attention_mask", "token_type_ids")
-        return {key: batch[key] for key in wanted if batch.get(key) is not None}
+        inputs = {key: batch[key] for key in wanted if batch.get(key) is not None}
+        if self.model.config.model_type not in NO_AUTOCAST:
+            return self.model(**inputs, **options)
+        with torch.autocast(self.device.type, enabled=False):
+            return self.model(**inputs, **options)
 
     def vocabulary_root(self) -> Tensor:
         """R [D, D] in float32 with ‖R g‖ = ‖E g‖ for every g: the square root of the Gram matrix EᵀE.
@@ -143,7 +151,7 @@ class Classifier(nn.Module):
 
 def load_classifier(
     folder_or_id: str, device: str | torch.device = "auto", dtype: torch.dtype = torch.float32
-) -> tuple[Classifier, object]:
+) -> tuple[Classifier, Any]:
     """Load a trained classifier and its tokenizer from a folder or the Hugging Face hub.
 
     Args:

@@ -30,8 +30,10 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, heads: int, scale: float,
 def _bert(layer: nn.Module) -> LayerForward:
     def forward(hidden: Tensor, attention_mask: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
         attention, first = layer.attention.self, hidden[:, :1]
+        # RoBERTa-PreLayerNorm normalises before attention, the others in its output.
+        source = layer.attention.LayerNorm(hidden) if hasattr(layer.attention, "LayerNorm") else hidden
         context = _attend(
-            attention.query(first), attention.key(hidden), attention.value(hidden),
+            attention.query(source[:, :1]), attention.key(source), attention.value(source),
             attention.num_attention_heads, attention.scaling, attention_mask,
         )  # fmt: skip
         attended = layer.attention.output(context, first)
@@ -74,6 +76,7 @@ SHORTCUTS: dict[str, Callable[[nn.Module], LayerForward]] = {
     "RobertaLayer": _bert,
     "XLMRobertaLayer": _bert,
     "CamembertLayer": _bert,
+    "RobertaPreLayerNormLayer": _bert,
     "ElectraLayer": _bert,
     "TransformerBlock": _distilbert,
     "DebertaLayer": _deberta,

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from data_helpers import build, small_toy, word_tokenizer
 
 from fmm.data import cache
 from fmm.errors import FmmError
+from tests.data_helpers import build, small_toy, word_tokenizer
 
 
 def prepared(folder: Path, **options: Any) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from data_helpers import word_tokenizer
 
 from fmm.data import encode
 from fmm.data.encoding import longest_first, tokenizer_hash
 from fmm.errors import FmmError
+from tests.data_helpers import word_tokenizer
 
 
 @pytest.mark.parametrize(("style", "separators"), [("bert", 1), ("roberta", 2)])

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from data_helpers import build, small_toy, word_tokenizer
 from torch.utils.data import DistributedSampler
 
 from fmm.data import loader
 from fmm.data.loader import EvaluationBatches, TrainingBatches, padding_waste, training_batches
+from tests.data_helpers import build, small_toy, word_tokenizer
 
 rng = np.random.default_rng(0)
 SHORT = np.clip(rng.lognormal(2.2, 0.7, 5000).astype(int), 3, 66)  # lengths much as in SST2

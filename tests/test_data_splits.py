@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_helpers import dataset_config
 
 from fmm.data.splits import authors_cut, split_rule, storage_order, stratified_parts, stratified_subset
 from fmm.errors import FmmError
+from tests.data_helpers import dataset_config
 
 GOLDEN = Path(__file__).parent / "goldens" / "authors_split.npz"  # labels and, for MRPC, the keys of the public files
 

@@ -32,13 +32,14 @@ class EncodedSplit:
     `sequence_id` [B, T] (and `token_type_ids` if the tokenizer yields them), `labels`, `example_id` [B].
     """
 
-    def __init__(self, arrays: dict[str, np.ndarray], pad_id: int, pad_token_type_id: int = 0) -> None:
+    def __init__(self, arrays: dict[str, np.ndarray], tokenizer: Any) -> None:
         self._starts = arrays["offsets"]
         self.lengths = np.diff(self._starts)
         self.labels = np.asarray(arrays["labels"])
         self.example_ids = np.asarray(arrays["example_ids"])
         self.truncated = np.asarray(arrays["truncated"])
-        self._padding = {"input_ids": pad_id, "sequence_id": 0, "token_type_ids": pad_token_type_id}
+        padding_type = getattr(tokenizer, "pad_token_type_id", 0)
+        self._padding = {"input_ids": tokenizer.pad_token_id, "sequence_id": 0, "token_type_ids": padding_type}
         self._tokens = {key: arrays[key] for key in self._padding if key in arrays}
 
     def __len__(self) -> int:

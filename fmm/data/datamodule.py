@@ -137,8 +137,7 @@ class TextClassificationDataModule(pl.LightningDataModule):
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
             arrays = {name: self._open(folder / name, rows) for name, rows in self._read().splits.items()}
-        pad_type = getattr(self.tokenizer, "pad_token_type_id", 0)
-        return {name: EncodedSplit(part, self.tokenizer.pad_token_id, pad_type) for name, part in arrays.items()}
+        return {name: EncodedSplit(part, self.tokenizer) for name, part in arrays.items()}
 
     def _open(self, directory: Path, rows: RawSplit) -> dict[str, Any]:
         try:

@@ -27,5 +27,5 @@ def unknown(kind: str, name: str, options: Iterable[str]) -> FmmError:
     """
     options = sorted(options)
     close = nearest(name, options)
-    hint = f"did you mean {' or '.join(close)}? " if close else ""
-    return FmmError(f"unknown {kind} {name!r}; {hint}(choose from {', '.join(options)})")
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    return FmmError(f"unknown {kind} {name!r}{hint} (choose from {', '.join(options)})")

@@ -109,7 +109,8 @@ class Tee:
 def job_directory(directory: Path, arguments: Sequence[str], cfg: DictConfig) -> Iterator[None]:
     """Keep what a job prints and logs in `directory`/job.log; an exception leaves its traceback there and FAILED."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "FAILED").unlink(missing_ok=True)
+    # Written first and removed at the end, so that a killed job is not taken for a done one.
+    mark_failed(directory, FmmError("it did not finish: it still runs, or was killed"))
     (directory / "overrides.txt").write_text("".join(f"{argument}\n" for argument in arguments), encoding="utf-8")
     (directory / "config.yaml").write_text(OmegaConf.to_yaml(cfg), encoding="utf-8")
     with (directory / "job.log").open("w", encoding="utf-8", buffering=1) as file:
@@ -119,9 +120,12 @@ def job_directory(directory: Path, arguments: Sequence[str], cfg: DictConfig) ->
         try:
             with contextlib.redirect_stdout(Tee(sys.stdout, file)), contextlib.redirect_stderr(Tee(sys.stderr, file)):
                 yield
+            (directory / "FAILED").unlink()
         except BaseException as error:
             traceback.print_exception(error, file=file)
             mark_failed(directory, error)
+            if isinstance(error, SystemExit):  # must not end the sweep
+                raise RuntimeError(f"the job exited with {error.code}") from error
             raise
         finally:
             logging.getLogger().removeHandler(handler)

@@ -30,6 +30,8 @@ NOISE = (
     ".*Checkpoint directory .* exists and is not empty.*",
     ".*number of training batches .* is smaller than the logging interval.*",
     ".*isinstance\\(treespec, LeafSpec\\).*",
+    ".*all_gather is deprecated.*",
+    ".*when logging on epoch level in distributed setting.*",  # predictions are gathered before metrics are taken
 )
 
 
@@ -115,7 +117,8 @@ def resolved_precision(name: str, accelerator: str) -> str:
 
 def quiet() -> None:
     """Silence what Lightning says at every start; its warnings that matter stay."""
-    logging.getLogger("pytorch_lightning.utilities.rank_zero").setLevel(logging.WARNING)
-    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    for name in ("pytorch_lightning", "lightning_fabric"):
+        for part in (name, f"{name}.utilities.rank_zero", f"{name}.utilities.distributed"):
+            logging.getLogger(part).setLevel(logging.WARNING)
     for message in NOISE:
         warnings.filterwarnings("ignore", message)

@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from omegaconf import DictConfig
 
 # Before anything imports torch, transformers or wandb.
 os.environ |= {
@@ -17,17 +27,6 @@ os.environ |= {
 }
 for name in ("FMM_DEBUG", "HYDRA_FULL_ERROR", "LOCAL_RANK"):
     os.environ.pop(name, None)
-
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-
-import pytest
-from hydra import compose as hydra_compose
-from hydra import initialize_config_dir
-from omegaconf import DictConfig
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CONF = REPOSITORY / "conf"

@@ -33,7 +33,10 @@ class Sweeper(BasicSweeper):
         jobs = overrides.jobs(parsed)
         results: list[JobReturn] = []
         for start, batch in self._batches(directory, jobs):
-            results += self.launcher.launch(batch, initial_job_idx=start)
+            try:
+                results += self.launcher.launch(batch, initial_job_idx=start)
+            except Exception as error:  # a parallel launcher lost a process; the jobs' marks say which did not finish
+                log.error("the launcher failed: %s", error)
         if sweep.summarise(directory, jobs):
             raise SystemExit(1)
         return results

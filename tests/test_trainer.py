@@ -1,0 +1,72 @@
+"""The Trainer of each choice of `trainer=`, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fmm.errors import FmmError
+from fmm.trainer import build_trainer, resolved_precision, trainer_options
+
+
+def settings(compose, *overrides):
+    return dict(compose(*overrides).trainer)
+
+
+def test_gradients_are_possible_in_test_steps_and_samplers_are_left_alone(compose):
+    trainer = build_trainer(compose("trainer=cpu"), callbacks=[], logger=None, max_epochs=2)
+    assert trainer.max_epochs == 2
+    assert trainer.loggers == []
+    assert trainer.test_loop.inference_mode is False
+    assert trainer._accelerator_connector.use_distributed_sampler is False
+    assert trainer.precision == "32-true"
+
+
+def test_auto_is_full_precision_on_a_cpu(compose, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    options = trainer_options(settings(compose, "trainer=auto"))
+    assert (options["accelerator"], options["precision"]) == ("cpu", "32-true")
+    assert options["enable_progress_bar"] is False
+
+
+@pytest.mark.parametrize("has_bf16, expected", [(True, "bf16-mixed"), (False, "16-mixed")])
+def test_auto_is_mixed_precision_on_a_gpu(compose, monkeypatch, has_bf16, expected):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bf16)
+    options = trainer_options(settings(compose, "trainer=auto"))
+    assert (options["accelerator"], options["precision"]) == ("gpu", expected)
+
+
+def test_half_precision_on_a_cpu_is_refused():
+    with pytest.raises(FmmError, match="16-mixed needs a GPU"):
+        resolved_precision("16-mixed", "cpu")
+    assert resolved_precision("bf16-mixed", "cpu") == "bf16-mixed"
+
+
+@pytest.mark.parametrize("choice", ["gpu", "ddp"])
+def test_a_gpu_that_is_not_there_is_a_sentence(compose, monkeypatch, choice):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(FmmError, match="sees no GPU; take trainer=cpu"):
+        trainer_options(settings(compose, f"trainer={choice}"))
+
+
+@pytest.mark.parametrize(
+    "override, message",
+    [
+        ("+trainer.limit_train_batchs=3", "unknown option of trainer 'limit_train_batchs'.*limit_train_batches"),
+        ("+trainer.max_epochs=3", "set training.max_epochs instead"),
+        ("+trainer.inference_mode=true", "fmm sets it itself"),
+        ("trainer.strategy=ddp_spawn", "take trainer.strategy=ddp"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(compose, override, message):
+    with pytest.raises(FmmError, match=message):
+        trainer_options(settings(compose, "trainer=cpu", override))
+
+
+def test_options_of_lightning_can_be_added(compose):
+    assert (
+        trainer_options(settings(compose, "trainer=cpu", "+trainer.limit_train_batches=3"))["limit_train_batches"] == 3
+    )

@@ -64,10 +64,10 @@ def _section(section: Section) -> str:
     figures = "".join(
         f"<figure><figcaption>{html.escape(title)}</figcaption>{picture}</figure>" for title, picture in section.figures
     )
-    tables = "".join(table.html() for table in section.tables)
+    first, *rest = [table.html() for table in section.tables]
     details = "".join(
         f"<details><summary>{html.escape(table.title)}</summary>{table.html()}</details>" for table in section.details
     )
     heading = html.escape(section.title)
     pictures = f"<div class=figures>{figures}</div>" if figures else ""
-    return f"<section id={_anchor(section.title)}><h2>{heading}</h2>{tables}{pictures}{details}</section>"
+    return f"<section id={_anchor(section.title)}><h2>{heading}</h2>{first}{pictures}{''.join(rest)}{details}</section>"

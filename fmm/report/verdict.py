@@ -85,11 +85,11 @@ def _sentence(analysis: Analysis, best: str | None, tied: list[str], trust: Stat
         why = "one seed gives no interval" if len(top.seeds) < 2 else "its interval reaches 0"
         return (f"No measure is shown to beat random masking on {group.name}: the best, {top.measure}, has an ACU of "
                 f"{100 * top.acu.mean:.1f}, but {why}.")  # fmt: skip
-    ending = {"yes": "all preconditions hold", "no": "but a precondition fails", "unclear": "with open preconditions"}[trust]
-    parts = f"; not told apart from {', '.join(tied)}" if tied else ""
+    ending = {"yes": ": all preconditions hold", "no": ", but a precondition fails"}.get(trust, ", with open preconditions")
+    parts = f", not told apart from {', '.join(tied)}" if tied else ""
     cheap = _cheapest([best, *tied], analysis) if tied else best
     advice = f" (the cheapest of them is {cheap})" if cheap != best else ""
-    return f"Use {best} on {group.name}{parts}{advice}: {ending}."
+    return f"Use {best} on {group.name}{parts}{advice}{ending}."
 
 
 def _cheapest(names: list[str], analysis: Analysis) -> str:

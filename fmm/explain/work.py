@@ -1,0 +1,234 @@
+"""The work of an explanation in parts, each written when done, so that a killed run continues where it was."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+
+from fmm import records
+from fmm.data import Encoded
+from fmm.explain.source import Source
+from fmm.explain.words import pool, rank_descending, word_of_token, word_spans
+from fmm.measures import attribute
+from fmm.models.classifier import Classifier
+from fmm.records import Run
+
+ROWS_PER_PART = 32
+_TEXTS = ("", "first", "second")  # by sequence id; "" is a special token
+
+
+@dataclass
+class Job:
+    """All that decides the scores: the model, the tokenised rows with their gold labels [N], and what is asked."""
+
+    classifier: Classifier
+    tokenizer: Any
+    source: Source
+    rows: Encoded
+    gold: NDArray[np.int64]
+    measures: Sequence[Mapping[str, Any]]
+    target: Any
+    explain: str
+    seed: int
+
+
+def explain(job: Job, run: Run) -> tuple[pa.Table, pa.Table]:
+    """Explain all rows. Returns the tables of tokens and of examples, in the order of the source.
+
+    Parts found in `run` are not computed again; a damaged one is, and that is said.
+    """
+    order = np.argsort([len(ids) for ids in job.rows.input_ids], kind="stable")
+    parts = [order[start : start + ROWS_PER_PART] for start in range(0, len(order), ROWS_PER_PART)]
+    progress = Progress(len(order))
+    found = []
+    for number, rows in enumerate(parts):
+        tables = _read_part(run, number)
+        if tables is None:
+            tables = explain_rows(job, rows)
+            for name, table in zip(("tokens", "examples"), tables):
+                run.write_parquet(_part(number, name), table)
+            progress.advance(len(rows))
+        else:
+            progress.skip(len(rows))
+        found.append(tables)
+    progress.finish()
+    tokens, examples = (pa.concat_tables(tables) for tables in zip(*found))
+    by_row = [("row", "ascending")]
+    return tokens.sort_by([*by_row, ("measure", "ascending"), ("position", "ascending")]), examples.sort_by(by_row)
+
+
+def remove_parts(run: Run) -> None:
+    """Drop the parts once the whole is written."""
+    shutil.rmtree(run.directory / "parts", ignore_errors=True)
+
+
+def _part(number: int, name: str) -> str:
+    return f"parts/{number:05d}-{name}.parquet"
+
+
+def _read_part(run: Run, number: int) -> tuple[pa.Table, pa.Table] | None:
+    """A finished part, or None; the file of examples is written last."""
+    if not (run.directory / _part(number, "examples")).exists():
+        return None
+    tokens, examples = (records.read_parquet(run.directory / _part(number, name)) for name in ("tokens", "examples"))
+    if tokens is None or examples is None:
+        print(f"part {number} in {run.directory} is damaged; computing it again", flush=True)
+        return None
+    return tokens, examples
+
+
+def batch_of(job: Job, rows: NDArray[np.int64]) -> dict[str, torch.Tensor]:
+    """Rows at `rows` as a padded batch on the model's device."""
+    width = max(len(job.rows.input_ids[i]) for i in rows)
+    columns = {"input_ids": (job.rows.input_ids, job.classifier.pad_id), "sequence_id": (job.rows.sequence_id, 0)}
+    if job.rows.token_type_ids is not None:
+        columns["token_type_ids"] = (job.rows.token_type_ids, getattr(job.tokenizer, "pad_token_type_id", 0))
+    batch = {
+        name: torch.tensor([values[i] + [fill] * (width - len(values[i])) for i in rows])
+        for name, (values, fill) in columns.items()
+    }
+    lengths = torch.tensor([len(job.rows.input_ids[i]) for i in rows])
+    batch["attention_mask"] = (torch.arange(width) < lengths[:, None]).long()
+    batch["labels"] = torch.from_numpy(job.gold[rows])
+    batch["example_id"] = torch.from_numpy(job.source.example_ids[rows])
+    return {name: values.to(job.classifier.device) for name, values in batch.items()}
+
+
+def explain_rows(job: Job, rows: NDArray[np.int64]) -> tuple[pa.Table, pa.Table]:
+    """Tables of tokens and examples of some rows, by every measure."""
+    batch = batch_of(job, rows)
+    target: Any = job.target
+    tables = []
+    for measure in job.measures:
+        found = attribute(job.classifier, batch, dict(measure), target=target, explain=job.explain, seed=job.seed)
+        if not isinstance(target, torch.Tensor):
+            target, predicted = found.target, found.predicted  # later measures explain the same logit
+        ranks = found.ranks().cpu().numpy()
+        scores = found.scores.cpu().numpy()
+        tables += [_tokens(job, i, str(measure["name"]), found.signed, scores[b], ranks[b]) for b, i in enumerate(rows)]
+    examples = _examples(job, rows, found.logits.cpu(), target.cpu(), predicted.cpu())
+    return pa.concat_tables(tables), examples
+
+
+def _tokens(job: Job, row: int, measure: str, signed: bool, scores: np.ndarray, ranks: np.ndarray) -> pa.Table:
+    ids, sequence = job.rows.input_ids[row], job.rows.sequence_id[row]
+    assert job.rows.offsets is not None
+    spans, n = job.rows.offsets[row], len(ids)
+    of_text = [s > 0 for s in sequence]
+    ranked = [int(rank) if rank >= 0 else None for rank in ranks[:n]]
+    return pa.table({
+        "row": pa.array([int(row)] * n, pa.int64()),
+        "example_id": pa.array([int(job.source.example_ids[row])] * n, pa.int64()),
+        "position": pa.array(range(n), pa.int32()),
+        "token": pa.array(job.tokenizer.convert_ids_to_tokens(ids), pa.string()),
+        "start": pa.array([span[0] if real else None for span, real in zip(spans, of_text)], pa.int32()),
+        "end": pa.array([span[1] if real else None for span, real in zip(spans, of_text)], pa.int32()),
+        "text": pa.array([_TEXTS[s] or None for s in sequence], pa.string()),
+        "measure": pa.array([measure] * n, pa.string()),
+        "signed": pa.array([signed] * n, pa.bool_()),
+        "score": pa.array(scores[:n], pa.float32()),
+        "rank": pa.array(ranked, pa.int32()),
+    })  # fmt: skip
+
+
+def _examples(job: Job, rows: NDArray[np.int64], logits: Any, target: Any, predicted: Any) -> pa.Table:
+    names = job.classifier.label_names
+    best, probabilities = logits.argmax(1), logits.softmax(1)
+    gold = job.gold[rows]
+    return pa.table({
+        "row": pa.array(rows, pa.int64()),
+        "example_id": pa.array(job.source.example_ids[rows], pa.int64()),
+        "text": pa.array([job.source.texts[i] for i in rows], pa.string()),
+        "text_pair": pa.array([job.source.pairs[i] if job.source.pairs else None for i in rows], pa.string()),
+        "gold": pa.array([names[label] if label >= 0 else None for label in gold], pa.string()),
+        "predicted": pa.array([names[label] for label in best.tolist()], pa.string()),
+        "probability": pa.array(probabilities.max(1).values.tolist(), pa.float32()),
+        "target": pa.array([names[label] for label in target.tolist()], pa.string()),
+        "target_is_prediction": pa.array(predicted.tolist(), pa.bool_()),
+        "logits": pa.array(logits.tolist(), pa.list_(pa.float32())),
+        "cut_characters": pa.array([cut_characters(job, int(i)) for i in rows], pa.int32()),
+    })  # fmt: skip
+
+
+def cut_characters(job: Job, row: int) -> int:
+    """Characters at the end of a row's texts that did not fit into the model."""
+    if not job.rows.truncated[row]:
+        return 0
+    assert job.rows.offsets is not None
+    spans, sequence = job.rows.offsets[row], job.rows.sequence_id[row]
+    texts = [job.source.texts[row], job.source.pairs[row] if job.source.pairs else ""]
+    ends = [max((span[1] for span, s in zip(spans, sequence) if s == number), default=0) for number in (1, 2)]
+    return sum(max(0, len(text.rstrip()) - end) for text, end in zip(texts, ends))
+
+
+def word_table(job: Job, tokens: pa.Table) -> pa.Table:
+    """Scores of whole words of the explained texts, from the table of tokens sorted by row, measure and position."""
+    ranked = tokens.filter(pa.compute.is_valid(tokens["rank"]))
+    columns = {name: ranked[name].to_pylist() for name in ("row", "measure", "text", "start", "end", "score", "signed")}
+    keys = list(zip(columns["row"], columns["measure"], columns["text"]))
+    starts = [i for i in range(len(keys)) if i == 0 or keys[i] != keys[i - 1]]
+    tables = []
+    for start, stop in zip(starts, [*starts[1:], len(keys)]):
+        part = {name: values[start:stop] for name, values in columns.items()}
+        tables.append(_words_of_text(job, *keys[start], part))
+    return pa.concat_tables(tables) if tables else _words_of_text(job, 0, "", "first", {n: [] for n in columns})
+
+
+def _words_of_text(job: Job, row: int, measure: str, which: str, part: dict[str, list]) -> pa.Table:
+    text = job.source.texts[row] if which == "first" else (job.source.pairs or [""])[row]
+    spans = word_spans(text, job.tokenizer.mask_token)
+    at = word_of_token(list(zip(part["start"], part["end"])), spans, text)
+    signed = bool(part["signed"][0]) if part["signed"] else True
+    scores = pool(part["score"], at, len(spans), signed)
+    ranks, pieces = rank_descending(scores), np.bincount([i for i in at if i >= 0], minlength=len(spans))
+    kept = [i for i in range(len(spans)) if pieces[i] > 0]
+    return pa.table({
+        "row": pa.array([row] * len(kept), pa.int64()),
+        "example_id": pa.array([int(job.source.example_ids[row])] * len(kept), pa.int64()),
+        "text": pa.array([which] * len(kept), pa.string()),
+        "word": pa.array([text[spans[i][0] : spans[i][1]] for i in kept], pa.string()),
+        "start": pa.array([spans[i][0] for i in kept], pa.int32()),
+        "end": pa.array([spans[i][1] for i in kept], pa.int32()),
+        "tokens": pa.array([int(pieces[i]) for i in kept], pa.int32()),
+        "measure": pa.array([measure] * len(kept), pa.string()),
+        "signed": pa.array([signed] * len(kept), pa.bool_()),
+        "score": pa.array([scores[i] for i in kept], pa.float32()),
+        "rank": pa.array([int(ranks[i]) for i in kept], pa.int32()),
+    })  # fmt: skip
+
+
+class Progress:
+    """Rows done and time left: one line that is rewritten on a terminal, one line every ten seconds elsewhere."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.done, self.computed = total, 0, 0
+        self.started = self.shown = time.monotonic()
+
+    def skip(self, rows: int) -> None:
+        """Count rows that were there already."""
+        self.done += rows
+
+    def advance(self, rows: int) -> None:
+        """Count rows that have been computed, and show it."""
+        self.done, self.computed = self.done + rows, self.computed + rows
+        now = time.monotonic()
+        if sys.stdout.isatty() or now - self.shown > 10:
+            self.shown = now
+            left = (now - self.started) / self.computed * (self.total - self.done)
+            end = "\r" if sys.stdout.isatty() else "\n"
+            print(f"explained {self.done}/{self.total} rows, {left:.0f} s left   ", end=end, flush=True)
+
+    def finish(self) -> None:
+        """Say how many rows there were."""
+        again = self.done - self.computed
+        kept = f", {again} of them found from an interrupted run" if again else ""
+        print(f"explained {self.done} rows{kept} in {time.monotonic() - self.started:.1f} s", flush=True)

@@ -1,0 +1,230 @@
+"""`task=explain`: which words decided this? For a text, a file or a split, as Parquet, as a page, and on the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from transformers.utils import logging as transformers_logging
+
+from fmm import records
+from fmm.data import encode
+from fmm.errors import FmmError, unknown
+from fmm.explain import source as sources
+from fmm.explain import work
+from fmm.explain.source import Source
+from fmm.explain.work import Job
+from fmm.measures import build
+from fmm.models.classifier import load_classifier
+from fmm.records import Record, Run
+from fmm.report import explain_page, terminal
+from fmm.report.verdict import stored_verdict
+from fmm.tasks.common import TrainedModel, container, datamodule, label_mapping, trained_model
+
+
+def run(cfg: DictConfig) -> Record:
+    """Explain what the configuration names and leave tokens.parquet, words.parquet, examples.parquet and explain.html.
+
+    Returns the record.
+    """
+    transformers_logging.disable_progress_bar()
+    given = sources.of_text(str(cfg.text), _text(cfg.text_pair)) if cfg.text is not None else None
+    path = _file(cfg)
+    data = None if cfg.checkpoint is not None and (given or path) else datamodule(cfg)
+    trained = trained_model(cfg, data)
+    measures = chosen_measures(cfg, trained)
+    source = given or (sources.of_file(path, container(cfg.dataset), cfg.explanation) if path else _split(cfg, data))
+    _check_texts(cfg, source)
+    run = _open(cfg, trained, source, measures)
+    with run.lock():
+        if cfg.force:
+            run.clear()
+        record = run.record()
+        if record is None:
+            record = _explain(cfg, run, trained, source, measures, data)
+        else:
+            print(f"done already ({record.created}); force=true does it again")
+    if source.kind == "text":
+        _print_words(record)
+    print(f"page: {record.directory / 'explain.html'}")
+    print(f"record: {record.directory / records.RECORD}")
+    return record
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _file(cfg: DictConfig) -> Path | None:
+    """The file to explain: `explanation.file`, or `data.path` where that is not what the model is trained on."""
+    named = cfg.explanation.file
+    if named is None and (cfg.dataset.name != "local" or cfg.checkpoint is not None):
+        named = cfg.data.path
+    if named is not None and cfg.text is not None:
+        raise FmmError(f"text= and the file {named} are both given; explain one of them")
+    return None if named is None else Path(str(named)).expanduser()
+
+
+def _split(cfg: DictConfig, data: Any) -> Source:
+    if cfg.explanation.split not in ("train", "validation", "test"):
+        raise unknown("explanation.split", str(cfg.explanation.split), ("train", "validation", "test"))
+    return sources.of_split(data, cfg.explanation.split)
+
+
+def _check_texts(cfg: DictConfig, source: Source) -> None:
+    """A model of pairs needs pairs, and the explained text must be there."""
+    pair = cfg.dataset.get("text_pair")
+    if cfg.checkpoint is None and source.kind == "text" and bool(pair) != bool(source.pairs):
+        wanted = f"two texts ({cfg.dataset.text} and {pair}); give text_pair= too" if pair else "one text; leave out text_pair="
+        raise FmmError(f"the model of {cfg.dataset.name} reads {wanted}")
+    if cfg.explain != "first" and source.pairs is None:
+        raise FmmError(f"explain={cfg.explain} asks for a second text, but there is one text only; use explain=first")
+
+
+def chosen_measures(cfg: DictConfig, trained: TrainedModel) -> list[dict[str, Any]]:
+    """Measures to use: `measures`, a `measure` of the command line, the report's verdict on this model, or the default.
+
+    Raises FmmError for an unknown one, or one that is named twice.
+    """
+    asked = container(cfg.measures) if cfg.measures is not None else None
+    if asked is None:
+        verdict = None if _measure_was_chosen() else stored_verdict(cfg.output_dir, trained.key)
+        if verdict is not None and verdict.measure is not None:
+            print(f"measure: {verdict.measure}, by the report ({verdict.sentence})")
+            asked = [verdict.measure]
+        else:
+            asked = [container(cfg.measure)]
+    asked = asked if isinstance(asked, list) else [asked]
+    found = [dict(m) if isinstance(m, dict) else {"name": str(m)} for m in asked]
+    names = [str(measure["name"]) for measure in found]
+    if not found:
+        raise FmmError("measures=[] names no measure; give some, such as measures=[grad_l2,loo_abs]")
+    for measure in found:
+        build(measure)
+        if names.count(measure["name"]) > 1:
+            raise FmmError(f"measures names {measure['name']} twice; name it once")
+    return found
+
+
+def _measure_was_chosen() -> bool:
+    """Whether the command line itself chose `measure=`."""
+    from hydra.core.hydra_config import HydraConfig
+
+    overrides = HydraConfig.get().overrides.task if HydraConfig.initialized() else []
+    return any(override.lstrip("+").split("=")[0].split(".")[0] == "measure" for override in overrides)
+
+
+def _open(cfg: DictConfig, trained: TrainedModel, source: Source, measures: list[dict[str, Any]]) -> Run:
+    settings = {
+        "model": trained.settings(), "dataset": cfg.dataset.name, "measures": measures, "target": cfg.target,
+        "explain": cfg.explain, "seed": cfg.seed, "dtype": cfg.inference.dtype, "max_length": cfg.data.max_length,
+        "source": {"kind": source.kind, "name": source.name, "rows": len(source.texts), "content": source.identity},
+        "page_rows": cfg.explanation.page_rows,
+    }  # fmt: skip
+    readable = f"{source.name}-{'-'.join(str(measure['name']) for measure in measures)}"
+    return records.open_run(cfg.output_dir, "explain", cfg.dataset.name, readable, settings)
+
+
+def prepare(
+    cfg: DictConfig, trained: TrainedModel, source: Source, measures: list[dict[str, Any]], dataset_labels: list[str] | None
+) -> Job:
+    """Load the model and tokenise the rows, refusing labels that do not match by name; says what was cut."""
+    classifier, tokenizer = load_classifier(str(trained.directory), dtype=getattr(torch, cfg.inference.dtype))
+    if cfg.inference.token_budget is not None:
+        classifier.token_budget = int(cfg.inference.token_budget)
+    names = classifier.label_names
+    if dataset_labels is not None:
+        mapping = label_mapping(dict(enumerate(names)), dataset_labels, str(trained.directory))
+        if all(name.startswith("LABEL_") for name in names):
+            names = classifier.label_names = [dataset_labels[mapping.index(i)] for i in range(len(names))]
+    limit = min(classifier.max_length, int(cfg.data.max_length or classifier.max_length))
+    rows = encode(tokenizer, source.texts, source.pairs, limit, offsets=True)
+    target = cfg.target
+    if isinstance(target, str) and target not in ("gold", "predicted", *names):
+        raise unknown("target", target, ["gold", "predicted", *names])
+    return Job(classifier, tokenizer, source, rows, source.gold(names), measures, target, cfg.explain, int(cfg.seed))
+
+
+def notes_on(job: Job) -> list[str]:
+    """What a reader must know: texts that were cut, literal mask strings, targets that are predictions."""
+    notes, n = [], len(job.source.texts)
+    cut = [work.cut_characters(job, row) for row in range(n)]
+    if any(cut):
+        rows = sum(c > 0 for c in cut)
+        length = max(map(len, job.rows.input_ids))
+        notes.append(f"{rows} of {n} texts are longer than the model's {length} tokens: {sum(cut)} characters at their ends "
+                     f"(at most {max(cut)} in one) were not read.")  # fmt: skip
+    mask = job.tokenizer.mask_token
+    literal = sum(mask in text for text in [*job.source.texts, *(job.source.pairs or [])])
+    if literal:
+        notes.append(f"{literal} texts hold the literal mask string {mask!r}, which the model reads as a masked word; "
+                     "occlusion gives it 0.")  # fmt: skip
+    if job.target == "gold" and (job.gold < 0).any():
+        notes.append(f"{int((job.gold < 0).sum())} of {n} rows have no gold label; their predicted label is explained.")
+    if job.target == "predicted":
+        notes.append("The predicted label is explained.")
+    return notes
+
+
+def _explain(
+    cfg: DictConfig, run: Run, trained: TrainedModel, source: Source, measures: list[dict[str, Any]], data: Any
+) -> Record:
+    labels = data.info.label_names if data is not None and cfg.checkpoint is not None else None
+    job = prepare(cfg, trained, source, measures, labels)
+    notes = notes_on(job)
+    for note in notes:
+        print(note, flush=True)
+    tokens, examples = work.explain(job, run)
+    words = work.word_table(job, tokens)
+    for name, table in (("tokens", tokens), ("words", words), ("examples", examples)):
+        run.write_parquet(f"{name}.parquet", table)
+    names = ", ".join(str(measure["name"]) for measure in measures)
+    page = explain_page.Page(
+        "Which words decided this?",
+        f"{source.name} ({len(source.texts)} examples) of {cfg.dataset.name}, explained by {names}; model {trained.directory}.",
+        notes,
+    )
+    run.write_text("explain.html", explain_page.render(page, examples, words, _ends(job), int(cfg.explanation.page_rows)))
+    correct = [g == p for g, p in zip(examples["gold"].to_pylist(), examples["predicted"].to_pylist()) if g is not None]
+    results = {
+        "n_examples": len(source.texts), "notes": notes, "label_names": job.classifier.label_names,
+        "accuracy": sum(correct) / len(correct) if correct else None, "n_labelled": len(correct),
+        "predicted_targets": int(sum(examples["target_is_prediction"].to_pylist())),
+        "files": ["tokens.parquet", "words.parquet", "examples.parquet", "explain.html"],
+    }  # fmt: skip
+    record = run.finish(results)
+    work.remove_parts(run)
+    return record
+
+
+def _ends(job: Job) -> dict[int, list[int | None]]:
+    """Where the model's input ended in the texts of the rows that were cut."""
+    assert job.rows.offsets is not None
+    found: dict[int, list[int | None]] = {}
+    for row in [row for row, cut in enumerate(job.rows.truncated) if cut]:
+        spans = list(zip(job.rows.offsets[row], job.rows.sequence_id[row]))
+        found[row] = [max((end for (_, end), s in spans if s == number), default=None) for number in (1, 2)]
+    return found
+
+
+def _print_words(record: Record) -> None:
+    """The explained text in colour, with the prediction."""
+    example = _table(record, "examples")[0]
+    words = _table(record, "words")
+    measures: dict[str, tuple[bool, list[terminal.Word], list[terminal.Word]]] = {}
+    for measure in record.settings["measures"]:
+        rows = [row for row in words if row["measure"] == measure["name"]]
+        parts = [[(r["start"], r["end"], r["score"]) for r in rows if r["text"] == which] for which in ("first", "second")]
+        measures[str(measure["name"])] = (bool(rows and rows[0]["signed"]), *parts)
+    why = "the prediction" if example["target_is_prediction"] else "as asked"
+    lines = [f"prediction: {example['predicted']} ({100 * example['probability']:.1f}%)", f"explained: {example['target']} ({why})"]
+    terminal.print_explanation(example["text"], example["text_pair"], measures, lines)
+
+
+def _table(record: Record, name: str) -> list[dict[str, Any]]:
+    table = records.read_parquet(record.directory / f"{name}.parquet")
+    if table is None:
+        raise FmmError(f"{record.directory / name}.parquet is missing or damaged; run the same command with force=true")
+    return table.to_pylist()

@@ -41,7 +41,9 @@ def racu(output: Path, model, measure: str, rows: int = 120, faithful: float | N
     """A racu record of `measure` on the model of the train record `model`, with its curve.parquet. Returns the Record."""
     seed, strategy = model.settings["seed"], model.settings["masking"]["strategy"]
     labels = model.results["label_names"]
-    base: dict = {"model": {"key": model.key, "masking": model.settings["masking"], "trained_seed": seed, "name": "tiny"}}
+    base: dict = {
+        "model": {"key": model.key, "masking": model.settings["masking"], "trained_seed": seed, "name": "tiny"}
+    }
     base |= {"dataset": model.dataset, "data": DATA, "seed": seed}
     base |= {"measure": {"name": measure}, "target": "gold", "explain": "first", "ratios": RATIOS, "masf": "authors"}
     base |= {"recursive": not measure.startswith("beam"), "dtype": "float32", **settings}

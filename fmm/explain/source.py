@@ -43,7 +43,9 @@ class Source:
         for row, label in enumerate(self.labels, start=1):
             number = -1 if label is None else numbers.get(label.casefold(), _as_number(label, len(label_names)))
             if number is None:
-                raise FmmError(f"{self.name} row {row}: {unknown('label', str(label), label_names)}, as the model has only these")
+                raise FmmError(
+                    f"{self.name} row {row}: {unknown('label', str(label), label_names)}, as the model has only these"
+                )
             found.append(number)
         return np.array(found, dtype=np.int64)
 
@@ -89,7 +91,9 @@ def of_file(path: Path, dataset: Mapping[str, Any], options: Mapping[str, Any]) 
         labels.append(_label(row.get(label)) if label is not None else None)
     if not texts:
         raise FmmError(f"{path} has no rows; give at least one text to explain")
-    return Source("file", path.name, texts, pairs if pair is not None else None, labels, np.arange(len(texts), dtype=np.int64))
+    return Source(
+        "file", path.name, texts, pairs if pair is not None else None, labels, np.arange(len(texts), dtype=np.int64)
+    )
 
 
 def _column(

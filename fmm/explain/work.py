@@ -125,38 +125,42 @@ def _tokens(job: Job, row: int, measure: str, signed: bool, scores: np.ndarray, 
     spans, n = job.rows.offsets[row], len(ids)
     of_text = [s > 0 for s in sequence]
     ranked = [int(rank) if rank >= 0 else None for rank in ranks[:n]]
-    return pa.table({
-        "row": pa.array([int(row)] * n, pa.int64()),
-        "example_id": pa.array([int(job.source.example_ids[row])] * n, pa.int64()),
-        "position": pa.array(range(n), pa.int32()),
-        "token": pa.array(job.tokenizer.convert_ids_to_tokens(ids), pa.string()),
-        "start": pa.array([span[0] if real else None for span, real in zip(spans, of_text)], pa.int32()),
-        "end": pa.array([span[1] if real else None for span, real in zip(spans, of_text)], pa.int32()),
-        "text": pa.array([_TEXTS[s] or None for s in sequence], pa.string()),
-        "measure": pa.array([measure] * n, pa.string()),
-        "signed": pa.array([signed] * n, pa.bool_()),
-        "score": pa.array(scores[:n], pa.float32()),
-        "rank": pa.array(ranked, pa.int32()),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "row": pa.array([int(row)] * n, pa.int64()),
+            "example_id": pa.array([int(job.source.example_ids[row])] * n, pa.int64()),
+            "position": pa.array(range(n), pa.int32()),
+            "token": pa.array(job.tokenizer.convert_ids_to_tokens(ids), pa.string()),
+            "start": pa.array([span[0] if real else None for span, real in zip(spans, of_text)], pa.int32()),
+            "end": pa.array([span[1] if real else None for span, real in zip(spans, of_text)], pa.int32()),
+            "text": pa.array([_TEXTS[s] or None for s in sequence], pa.string()),
+            "measure": pa.array([measure] * n, pa.string()),
+            "signed": pa.array([signed] * n, pa.bool_()),
+            "score": pa.array(scores[:n], pa.float32()),
+            "rank": pa.array(ranked, pa.int32()),
+        }
+    )
 
 
 def _examples(job: Job, rows: NDArray[np.int64], logits: Any, target: Any, predicted: Any) -> pa.Table:
     names = job.classifier.label_names
     best, probabilities = logits.argmax(1), logits.softmax(1)
     gold = job.gold[rows]
-    return pa.table({
-        "row": pa.array(rows, pa.int64()),
-        "example_id": pa.array(job.source.example_ids[rows], pa.int64()),
-        "text": pa.array([job.source.texts[i] for i in rows], pa.string()),
-        "text_pair": pa.array([job.source.pairs[i] if job.source.pairs else None for i in rows], pa.string()),
-        "gold": pa.array([names[label] if label >= 0 else None for label in gold], pa.string()),
-        "predicted": pa.array([names[label] for label in best.tolist()], pa.string()),
-        "probability": pa.array(probabilities.max(1).values.tolist(), pa.float32()),
-        "target": pa.array([names[label] for label in target.tolist()], pa.string()),
-        "target_is_prediction": pa.array(predicted.tolist(), pa.bool_()),
-        "logits": pa.array(logits.tolist(), pa.list_(pa.float32())),
-        "cut_characters": pa.array([cut_characters(job, int(i)) for i in rows], pa.int32()),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "row": pa.array(rows, pa.int64()),
+            "example_id": pa.array(job.source.example_ids[rows], pa.int64()),
+            "text": pa.array([job.source.texts[i] for i in rows], pa.string()),
+            "text_pair": pa.array([job.source.pairs[i] if job.source.pairs else None for i in rows], pa.string()),
+            "gold": pa.array([names[label] if label >= 0 else None for label in gold], pa.string()),
+            "predicted": pa.array([names[label] for label in best.tolist()], pa.string()),
+            "probability": pa.array(probabilities.max(1).values.tolist(), pa.float32()),
+            "target": pa.array([names[label] for label in target.tolist()], pa.string()),
+            "target_is_prediction": pa.array(predicted.tolist(), pa.bool_()),
+            "logits": pa.array(logits.tolist(), pa.list_(pa.float32())),
+            "cut_characters": pa.array([cut_characters(job, int(i)) for i in rows], pa.int32()),
+        }
+    )
 
 
 def cut_characters(job: Job, row: int) -> int:
@@ -191,19 +195,21 @@ def _words_of_text(job: Job, row: int, measure: str, which: str, part: dict[str,
     scores = pool(part["score"], at, len(spans), signed)
     ranks, pieces = rank_descending(scores), np.bincount([i for i in at if i >= 0], minlength=len(spans))
     kept = [i for i in range(len(spans)) if pieces[i] > 0]
-    return pa.table({
-        "row": pa.array([row] * len(kept), pa.int64()),
-        "example_id": pa.array([int(job.source.example_ids[row])] * len(kept), pa.int64()),
-        "text": pa.array([which] * len(kept), pa.string()),
-        "word": pa.array([text[spans[i][0] : spans[i][1]] for i in kept], pa.string()),
-        "start": pa.array([spans[i][0] for i in kept], pa.int32()),
-        "end": pa.array([spans[i][1] for i in kept], pa.int32()),
-        "tokens": pa.array([int(pieces[i]) for i in kept], pa.int32()),
-        "measure": pa.array([measure] * len(kept), pa.string()),
-        "signed": pa.array([signed] * len(kept), pa.bool_()),
-        "score": pa.array([scores[i] for i in kept], pa.float32()),
-        "rank": pa.array([int(ranks[i]) for i in kept], pa.int32()),
-    })  # fmt: skip
+    return pa.table(
+        {
+            "row": pa.array([row] * len(kept), pa.int64()),
+            "example_id": pa.array([int(job.source.example_ids[row])] * len(kept), pa.int64()),
+            "text": pa.array([which] * len(kept), pa.string()),
+            "word": pa.array([text[spans[i][0] : spans[i][1]] for i in kept], pa.string()),
+            "start": pa.array([spans[i][0] for i in kept], pa.int32()),
+            "end": pa.array([spans[i][1] for i in kept], pa.int32()),
+            "tokens": pa.array([int(pieces[i]) for i in kept], pa.int32()),
+            "measure": pa.array([measure] * len(kept), pa.string()),
+            "signed": pa.array([signed] * len(kept), pa.bool_()),
+            "score": pa.array([scores[i] for i in kept], pa.float32()),
+            "rank": pa.array([int(ranks[i]) for i in kept], pa.int32()),
+        }
+    )
 
 
 class Progress:

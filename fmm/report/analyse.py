@@ -82,9 +82,12 @@ def analyse(group: Group, expected: Sequence[int], resamples: int = 2000) -> Ana
     results = []
     for measure in group.measures:
         curves = list(group.of(measure).values())
-        own = [c.estimates[measure] if c and measure in c.estimates else
-               compare(curves, group.metric, quantity=q, replicates=resamples).estimates[measure]
-               for q, c in (("acu", acu), ("racu", racu))]  # fmt: skip
+        own = [
+            c.estimates[measure]
+            if c and measure in c.estimates
+            else compare(curves, group.metric, quantity=q, replicates=resamples).estimates[measure]
+            for q, c in (("acu", acu), ("racu", racu))
+        ]
         results.append(_result(group, measure, expected, own[0], own[1], acu))
     results.sort(key=lambda result: -result.acu.mean)
     return Analysis(group, results, acu, _masf(group))
@@ -98,15 +101,27 @@ def _result(
     reasons = [f"seed {seed}: {value.undefined}" for seed, value in found.items() if value.undefined]
     none = Interval(float("nan"), None, None, len(found))
     areas, relative = [f.acu for f in found.values()], [f.racu for f in found.values()]
-    rank = next(((r.rank, r.lower, r.upper) for r in comparison.ranks if r.measure == measure), None) if comparison else None
+    rank = (
+        next(((r.rank, r.lower, r.upper) for r in comparison.ranks if r.measure == measure), None)
+        if comparison
+        else None
+    )
     return MeasureResult(
-        measure, sorted(found), [s for s in expected if s not in found and s not in group.excluded],
-        student_interval(areas), _papers(areas), acu,
-        none if reasons else student_interval(relative), none if reasons else _papers(relative), none if reasons else racu,
-        "; ".join(reasons) or None, rank or (float("nan"), None, None),
-        _mean_of(group, measure, "seconds"), _mean_of(group, measure, "forward_equivalents"),
+        measure,
+        sorted(found),
+        [s for s in expected if s not in found and s not in group.excluded],
+        student_interval(areas),
+        _papers(areas),
+        acu,
+        none if reasons else student_interval(relative),
+        none if reasons else _papers(relative),
+        none if reasons else racu,
+        "; ".join(reasons) or None,
+        rank or (float("nan"), None, None),
+        _mean_of(group, measure, "seconds"),
+        _mean_of(group, measure, "forward_equivalents"),
         published_racu(group.dataset, measure),
-    )  # fmt: skip
+    )
 
 
 def _papers(values: list[float]) -> Interval:

@@ -14,17 +14,25 @@ COVERAGE = "the papers' BCa covers 50% at n=2, 72% at n=3, 85% at n=5 (simulated
 def faithfulness(analysis: Analysis) -> Table:
     """The main table: RACU and ACU with our intervals, rank, seeds, and the papers' RACU where they print one."""
     columns = [
-        Column("measure", "measure", text, False), Column("racu", "RACU (%)", percent),
-        Column("racu_t", "95% (seeds, t)", interval), Column("racu_rows", "95% (seeds and rows)", interval),
-        Column("acu", "ACU (×100)", percent), Column("acu_t", "95% (seeds, t)", interval),
-        Column("acu_rows", "95% (seeds and rows)", interval), Column("rank", "rank", text),
-        Column("n", "seeds", whole), Column("missing", "seeds missing", text, False),
-        Column("fmm", "FMM paper (%)", percent), Column("rroar", "R-ROAR paper (%)", percent),
-    ]  # fmt: skip
+        Column("measure", "measure", text, False),
+        Column("racu", "RACU (%)", percent),
+        Column("racu_t", "95% (seeds, t)", interval),
+        Column("racu_rows", "95% (seeds and rows)", interval),
+        Column("acu", "ACU (×100)", percent),
+        Column("acu_t", "95% (seeds, t)", interval),
+        Column("acu_rows", "95% (seeds and rows)", interval),
+        Column("rank", "rank", text),
+        Column("n", "seeds", whole),
+        Column("missing", "seeds missing", text, False),
+        Column("fmm", "FMM paper (%)", percent),
+        Column("rroar", "R-ROAR paper (%)", percent),
+    ]
     rows = [_faithfulness_row(result) for result in analysis.results]
     group = analysis.group
-    notes = [f"{group.metric}, {group.n_rows} test rows, sorted by ACU; random masking is 0. The papers' numbers are "
-             "RoBERTa-base on the full test set."]  # fmt: skip
+    notes = [
+        f"{group.metric}, {group.n_rows} test rows, sorted by ACU; random masking is 0. The papers' numbers are "
+        "RoBERTa-base on the full test set."
+    ]
     notes += [f"RACU of {r.measure} is undefined: {r.undefined}." for r in analysis.results if r.undefined]
     notes += [f"Seed {seed} is left out: {reason}." for seed, reason in sorted(group.excluded.items())]
     if any(len(result.seeds) < 2 for result in analysis.results):
@@ -34,12 +42,24 @@ def faithfulness(analysis: Analysis) -> Table:
 
 def _faithfulness_row(result: MeasureResult) -> list:
     rank, low, high = result.rank
-    shown = f"{rank:g}" + (f" ({low:g}–{high:g})" if low is not None and high is not None else "") if rank == rank else None
+    shown = (
+        f"{rank:g}" + (f" ({low:g}–{high:g})" if low is not None and high is not None else "") if rank == rank else None
+    )
     missing = ", ".join(map(str, result.missing)) or "none"
     return [
-        result.measure, result.racu.mean, _ends(result.racu), _ends(result.racu_rows), result.acu.mean, _ends(result.acu),
-        _ends(result.acu_rows), shown, len(result.seeds), missing, result.published.get("FMM"), result.published.get("R-ROAR"),
-    ]  # fmt: skip
+        result.measure,
+        result.racu.mean,
+        _ends(result.racu),
+        _ends(result.racu_rows),
+        result.acu.mean,
+        _ends(result.acu),
+        _ends(result.acu_rows),
+        shown,
+        len(result.seeds),
+        missing,
+        result.published.get("FMM"),
+        result.published.get("R-ROAR"),
+    ]
 
 
 def _ends(found) -> tuple[float | None, float | None]:
@@ -49,9 +69,13 @@ def _ends(found) -> tuple[float | None, float | None]:
 def papers_intervals(analysis: Analysis) -> Table:
     """Means with the papers' own interval, for comparison with their tables only."""
     columns = [
-        Column("measure", "measure", text, False), Column("acu", "ACU (×100)", percent), Column("acu_bca", "BCa 95%", interval),
-        Column("racu", "RACU (%)", percent), Column("racu_bca", "BCa 95%", interval), Column("n", "seeds", whole),
-    ]  # fmt: skip
+        Column("measure", "measure", text, False),
+        Column("acu", "ACU (×100)", percent),
+        Column("acu_bca", "BCa 95%", interval),
+        Column("racu", "RACU (%)", percent),
+        Column("racu_bca", "BCa 95%", interval),
+        Column("n", "seeds", whole),
+    ]
     rows = [
         [r.measure, r.acu.mean, _ends(r.acu_papers), r.racu.mean, _ends(r.racu_papers), len(r.seeds)]
         for r in analysis.results
@@ -63,13 +87,19 @@ def papers_intervals(analysis: Analysis) -> Table:
 def comparisons(analysis: Analysis) -> Table:
     """All pairs of measures: difference of ACU with interval and Holm-adjusted p, the clearest first."""
     columns = [
-        Column("first", "measure", text, False), Column("second", "against", text, False),
-        Column("difference", "difference of ACU (×100)", points), Column("ci", "95%", interval), Column("p", "p", pvalue),
-        Column("p_holm", "p, Holm", pvalue), Column("told_apart", "told apart", text, False),
-    ]  # fmt: skip
+        Column("first", "measure", text, False),
+        Column("second", "against", text, False),
+        Column("difference", "difference of ACU (×100)", points),
+        Column("ci", "95%", interval),
+        Column("p", "p", pvalue),
+        Column("p_holm", "p, Holm", pvalue),
+        Column("told_apart", "told apart", text, False),
+    ]
     rows = []
     for pair in sorted(analysis.pairs, key=lambda pair: (pair.p_holm if pair.p_holm is not None else 2, pair.first)):
-        first, second, sign = (pair.first, pair.second, 1) if pair.difference.mean >= 0 else (pair.second, pair.first, -1)
+        first, second, sign = (
+            (pair.first, pair.second, 1) if pair.difference.mean >= 0 else (pair.second, pair.first, -1)
+        )
         ends = [None if end is None else sign * end for end in _ends(pair.difference)]
         apart = None if pair.p_holm is None else "yes" if pair.p_holm < LEVEL else "no"
         low_high = tuple(sorted(ends)) if None not in ends else (None, None)  # type: ignore[type-var]
@@ -81,11 +111,15 @@ def comparisons(analysis: Analysis) -> Table:
 def cost(analysis: Analysis) -> Table:
     """Seconds and forward passes of a whole curve, mean over seeds."""
     columns = [
-        Column("measure", "measure", text, False), Column("seconds", "seconds", whole),
-        Column("forwards", "forward passes of a row", whole), Column("per_row", "per test row", whole),
-    ]  # fmt: skip
-    rows = [[r.measure, r.seconds, r.forwards, r.forwards and r.forwards / max(1, analysis.group.n_rows)]
-            for r in sorted(analysis.results, key=lambda r: r.forwards or 0)]  # fmt: skip
+        Column("measure", "measure", text, False),
+        Column("seconds", "seconds", whole),
+        Column("forwards", "forward passes of a row", whole),
+        Column("per_row", "per test row", whole),
+    ]
+    rows = [
+        [r.measure, r.seconds, r.forwards, r.forwards and r.forwards / max(1, analysis.group.n_rows)]
+        for r in sorted(analysis.results, key=lambda r: r.forwards or 0)
+    ]
     note = "One curve of one seed; a backward pass counts as two forward passes. No fine-tuning is needed for a curve."
     return Table("cost", f"Cost of a curve, {analysis.group.name}", columns, rows, [note])
 
@@ -98,22 +132,35 @@ def masf(analysis: Analysis) -> Table:
     rows = [[s.measure, float(s.share[0]), *s.rise[1:].tolist()] for s in analysis.masf]
     rows.sort(key=lambda row: row[0] != BASELINE)
     test = analysis.masf[0].test
-    notes = [f"Share of test rows with MaSF p < {LEVEL} ({test}), in points above ratio 0 of the same rows: unmasked test text "
-             "may itself look foreign, so only the rise speaks of masking."]  # fmt: skip
+    notes = [
+        f"Share of test rows with MaSF p < {LEVEL} ({test}), in points above ratio 0 of the same rows: unmasked test "
+        "text may itself look foreign, so only the rise speaks of masking."
+    ]
     if test == "authors":
-        notes.append("The authors' values are not p-values: rows beyond all fit rows get exactly 0, so that under the null "
-                     "9–19% fall below 0.05. masf=calibrated gives p-values.")  # fmt: skip
+        notes.append(
+            "The authors' values are not p-values: rows beyond all fit rows get exactly 0, so that under the null "
+            "9–19% fall below 0.05. masf=calibrated gives p-values."
+        )
     return Table("masf", f"Is masked text in-distribution? {analysis.group.name}", columns, rows, notes)
 
 
 def masf_long(analysis: Analysis) -> Table:
     """MaSF by measure and ratio with intervals, for the CSV."""
-    columns = [Column("measure", "measure", text, False), Column("test", "test", text, False),
-               Column("masking_ratio", "ratio", percent), Column("share", "share", percent), Column("rise", "rise", points),
-               Column("rise_ci", "95%", interval)]  # fmt: skip
-    rows = [[s.measure, s.test, *values, (low, high)] for s in analysis.masf
-            for *values, low, high in zip(s.ratios.tolist(), s.share.tolist(), s.rise.tolist(), s.lower.tolist(),
-                                          s.upper.tolist())]  # fmt: skip
+    columns = [
+        Column("measure", "measure", text, False),
+        Column("test", "test", text, False),
+        Column("masking_ratio", "ratio", percent),
+        Column("share", "share", percent),
+        Column("rise", "rise", points),
+        Column("rise_ci", "95%", interval),
+    ]
+    rows = [
+        [s.measure, s.test, *values, (low, high)]
+        for s in analysis.masf
+        for *values, low, high in zip(
+            s.ratios.tolist(), s.share.tolist(), s.rise.tolist(), s.lower.tolist(), s.upper.tolist()
+        )
+    ]
     return Table("masf_by_ratio", f"MaSF by ratio, {analysis.group.name}", columns, rows)
 
 
@@ -137,6 +184,8 @@ def fine_tuning(dataset: str, models: dict[str, list[Record]], metric: str) -> T
         rows.append(["plain (none)" if strategy == "none" else strategy, len(found), *means])
     majority = next(iter(models.values()))[0].results["majority"]
     rows.append(["class majority", None, *[majority[metric]] * len(ratios)])
-    note = (f"Test {metric} (%) with that share of all texts' tokens masked at random, mean over seeds. The majority is the most "
-            f"frequent training class.")  # fmt: skip
+    note = (
+        f"Test {metric} (%) with that share of all texts' tokens masked at random, mean over seeds. The majority is the most "
+        f"frequent training class."
+    )
     return Table("fine_tuning", f"Masked and plain fine-tuning, {dataset}", columns, rows, [note])

@@ -18,23 +18,27 @@ _FORM = """<div class=bar><form id=form aria-label="filter">
 <label class=f>gold label<select id=gold><option value="">all</option></select></label>
 <label class=f>outcome<select id=kind><option value="">all</option><option value=wrong>errors</option>
 <option value=right>right</option></select></label>
-<label class=f>order<select id=order><option value="">as in the data</option><option value=unsure>least sure first</option>
+<label class=f>order<select id=order><option value="">as in the data</option>
+<option value=unsure>least sure first</option>
 <option value=sure>most sure first</option></select></label>
 <label class=f>search<input id=query type=search autocomplete=off></label>
 <fieldset id=measures><legend>measures</legend></fieldset></form></div>"""
 
-_LEGEND = """<div class=legend><span><i class="ramp two"></i>signed measure: against (orange, dotted) to for (blue) the explained
-label</span><span><i class="ramp one"></i>absolute measure: importance</span><span><b>bold</b> the first-ranked word</span>
+_LEGEND = """<div class=legend><span><i class="ramp two"></i>signed measure: against (orange, dotted) to for (blue)
+the explained label</span>
+<span><i class="ramp one"></i>absolute measure: importance</span>
+<span><b>bold</b> the first-ranked word</span>
 <span>colour is relative to the largest score of the text</span></div>"""
 
 
 @dataclass(frozen=True)
 class Page:
-    """What the page says above the examples."""
+    """What the page says above the examples, and its measures in the order of their columns."""
 
     title: str
     lead: str
     notes: Sequence[str]
+    measures: Sequence[str]
 
 
 def render(page: Page, examples: pa.Table, words: pa.Table, ends: dict[int, list[int | None]], max_rows: int) -> str:
@@ -43,19 +47,21 @@ def render(page: Page, examples: pa.Table, words: pa.Table, ends: dict[int, list
     `examples` and `words` are the tables of `fmm.explain.work`; `ends` gives, for rows that were cut, where the model's
     input ended in each text (None: not cut).
     """
-    data = page_data(examples.slice(0, max_rows), words, ends)
+    data = page_data(examples.slice(0, max_rows), words, ends, page.measures)
     notes = [*page.notes]
     if examples.num_rows > max_rows:
         notes.append(f"The first {max_rows} of {examples.num_rows} examples; the Parquet files hold all.")
+    style, script = ((_HERE / f"explain.{kind}").read_text("utf-8") for kind in ("css", "js"))
     lines = "".join(f"<p class=soft>{html.escape(line)}</p>" for line in (page.lead, *notes))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
-        f"<title>{html.escape(page.title)}</title><style>{(_HERE / 'explain.css').read_text('utf-8')}</style></head><body>"
-        f"<header><h1>{html.escape(page.title)}</h1>{lines}{_LEGEND}</header>{_FORM}<main><p class=soft id=count role=status></p>"
-        "<div id=list></div><button id=more type=button hidden></button><noscript>This page draws its examples with a small "
-        f"script.</noscript></main><footer></footer><script type=\"application/json\" id=data>{embedded(data)}</script>"
-        f"<script>{(_HERE / 'explain.js').read_text('utf-8')}</script></body></html>\n"
+        f"<title>{html.escape(page.title)}</title><style>{style}</style></head><body>"
+        f"<header><h1>{html.escape(page.title)}</h1>{lines}{_LEGEND}</header>{_FORM}<main>"
+        "<p class=soft id=count role=status></p><div id=list></div><button id=more type=button hidden></button>"
+        "<noscript>This page draws its examples with a small script.</noscript>"
+        f'</main><footer></footer><script type="application/json" id=data>{embedded(data)}</script>'
+        f"<script>{script}</script></body></html>\n"
     )
 
 
@@ -71,9 +77,12 @@ def embedded(data: Any) -> str:
     return text
 
 
-def page_data(examples: pa.Table, words: pa.Table, ends: dict[int, list[int | None]]) -> dict[str, Any]:
+def page_data(
+    examples: pa.Table, words: pa.Table, ends: dict[int, list[int | None]], names: Sequence[str]
+) -> dict[str, Any]:
     """What the script reads: measures, and per row its texts, word spans `w`, scores `s` and ranks `r` by measure."""
-    measures: dict[str, bool] = dict(zip(words["measure"].to_pylist(), words["signed"].to_pylist()))
+    signs = dict(zip(words["measure"].to_pylist(), words["signed"].to_pylist()))
+    measures = {name: bool(signs.get(name)) for name in names}
     number = {name: i for i, name in enumerate(measures)}
     spans: dict[int, dict[tuple[int, int, int], int]] = {}
     cells: dict[int, list[tuple[int, int, float, int]]] = {}
@@ -83,7 +92,13 @@ def page_data(examples: pa.Table, words: pa.Table, ends: dict[int, list[int | No
         at = known.setdefault((start, end, int(which == "second")), len(known))
         cells.setdefault(row, []).append((number[measure], at, float(f"{score:.4g}"), rank))
     rows = [
-        _row(example, spans.get(example["row"], {}), cells.get(example["row"], []), len(measures), ends.get(example["row"]))
+        _row(
+            example,
+            spans.get(example["row"], {}),
+            cells.get(example["row"], []),
+            len(measures),
+            ends.get(example["row"]),
+        )
         for example in examples.to_pylist()
     ]
     return {"measures": [{"name": name, "signed": signed} for name, signed in measures.items()], "rows": rows}
@@ -106,12 +121,19 @@ def _row(
         scores[measure][place[at]], ranks[measure][place[at]] = score, rank
     to_utf16 = [_utf16(text) for text in texts]
     return {
-        "id": example["example_id"], "text": texts[0], "pair": example["text_pair"], "gold": example["gold"],
-        "predicted": example["predicted"], "probability": round(example["probability"], 4), "target": example["target"],
-        "cut": example["cut_characters"], "w": [[to_utf16[of][a], to_utf16[of][b], of] for a, b, of in order],
-        "s": scores, "r": ranks,
+        "id": example["example_id"],
+        "text": texts[0],
+        "pair": example["text_pair"],
+        "gold": example["gold"],
+        "predicted": example["predicted"],
+        "probability": round(example["probability"], 4),
+        "target": example["target"],
+        "cut": example["cut_characters"],
+        "w": [[to_utf16[of][a], to_utf16[of][b], of] for a, b, of in order],
+        "s": scores,
+        "r": ranks,
         "ends": [None if end is None else to_utf16[i][end] for i, end in enumerate(ends or [None, None])],
-    }  # fmt: skip
+    }
 
 
 def _utf16(text: str) -> list[int] | range:

@@ -27,11 +27,24 @@ def _pyplot() -> Any:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    pyplot.rcParams.update({
-        "font.size": 9, "font.family": "sans-serif", "axes.edgecolor": FAINT, "axes.labelcolor": INK, "text.color": INK,
-        "xtick.color": INK, "ytick.color": INK, "axes.spines.top": False, "axes.spines.right": False, "grid.color": FAINT,
-        "grid.alpha": 0.5, "svg.fonttype": "none", "svg.hashsalt": "fmm", "legend.frameon": False,
-    })  # fmt: skip
+    pyplot.rcParams.update(
+        {
+            "font.size": 9,
+            "font.family": "sans-serif",
+            "axes.edgecolor": FAINT,
+            "axes.labelcolor": INK,
+            "text.color": INK,
+            "xtick.color": INK,
+            "ytick.color": INK,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "grid.color": FAINT,
+            "grid.alpha": 0.5,
+            "svg.fonttype": "none",
+            "svg.hashsalt": "fmm",
+            "legend.frameon": False,
+        }
+    )
     return pyplot
 
 
@@ -54,7 +67,9 @@ def _inline(source: str, title: str) -> str:
     """Cut the XML header and metadata, name the picture for screen readers, and make ids unique to it."""
     body = source[source.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
-    body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1), count=1)
+    body = re.sub(
+        r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body, count=1), count=1
+    )
     for color, variable in _VARIABLES.items():
         body = body.replace(color, variable)
     label = re.sub(r"\W+", "-", title)
@@ -98,7 +113,7 @@ def ranking(analysis: Analysis) -> Draw:
     def draw(axes: Any) -> None:
         results = analysis.results[::-1]
         for y, result in enumerate(results):
-            values = (analysis.comparison.per_seed.get(result.measure, []) if analysis.comparison else [])
+            values = analysis.comparison.per_seed.get(result.measure, []) if analysis.comparison else []
             axes.plot([100 * v for v in values], [y - 0.22] * len(values), "o", color=FAINT, markersize=3.5)
             if result.acu_rows.lower is not None:
                 axes.plot([100 * result.acu_rows.lower, 100 * result.acu_rows.upper], [y, y], color=BLUE, linewidth=2.4)
@@ -112,15 +127,19 @@ def ranking(analysis: Analysis) -> Draw:
 
 
 def masf(analysis: Analysis) -> Draw:
-    """Share of rows that MaSF flags at each ratio, relative to ratio 0: random masking and the range of the measures."""
+    """Share of rows that MaSF flags, relative to ratio 0: random masking and the range of the measures."""
 
     def draw(axes: Any) -> None:
         ratios = 100 * analysis.masf[0].ratios
         axes.axhline(0, color=FAINT, linewidth=1)
         others = [shares.rise for shares in analysis.masf if shares.measure != BASELINE]
         if others:
-            axes.fill_between(ratios, 100 * np.min(others, 0), 100 * np.max(others, 0), color=BLUE, alpha=0.2, linewidth=0)
-            axes.plot(ratios, 100 * np.mean(others, 0), "-s", color=BLUE, markersize=3.5, label="mean and range of measures")
+            axes.fill_between(
+                ratios, 100 * np.min(others, 0), 100 * np.max(others, 0), color=BLUE, alpha=0.2, linewidth=0
+            )
+            axes.plot(
+                ratios, 100 * np.mean(others, 0), "-s", color=BLUE, markersize=3.5, label="mean and range of measures"
+            )
         random = next(shares for shares in analysis.masf if shares.measure == BASELINE)
         axes.plot(ratios, 100 * random.rise, "--o", color=ORANGE, markersize=3.5, label="random")
         axes.set(xlabel="masked (%)", ylabel=f"rise of share with p < {LEVEL} (points)", xlim=(0, 100))
@@ -156,10 +175,16 @@ def per_example(values: dict[str, np.ndarray]) -> Draw:
     def draw(axes: Any) -> None:
         names = list(values)[::-1]
         axes.boxplot(
-            [values[name] for name in names], orientation="horizontal", showfliers=False, widths=0.55, whis=(5, 95),
-            medianprops={"color": BLUE, "linewidth": 2.4}, boxprops={"color": INK}, whiskerprops={"color": FAINT},
+            [values[name] for name in names],
+            orientation="horizontal",
+            showfliers=False,
+            widths=0.55,
+            whis=(5, 95),
+            medianprops={"color": BLUE, "linewidth": 2.4},
+            boxprops={"color": INK},
+            whiskerprops={"color": FAINT},
             capprops={"color": FAINT},
-        )  # fmt: skip
+        )
         axes.axvline(0, color=ORANGE, linestyle="--", linewidth=1.2)
         axes.set_yticks(range(1, len(names) + 1), names)
         axes.set(xlabel="ACU of the target's logit, row by row")

@@ -26,7 +26,9 @@ class Section:
     details: list[Table] = field(default_factory=list)
 
 
-def render(title: str, lead: str, verdicts: Sequence[Verdict], sections: Sequence[Section], footer: Sequence[str]) -> str:
+def render(
+    title: str, lead: str, verdicts: Sequence[Verdict], sections: Sequence[Section], footer: Sequence[str]
+) -> str:
     """Return the whole page; no script, no outside resource, light and dark."""
     cards = "".join(_card(verdict) for verdict in verdicts)
     links = "".join(f'<a href="#{_anchor(s.title)}">{html.escape(s.title)}</a>' for s in sections)

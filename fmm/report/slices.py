@@ -15,11 +15,17 @@ MIN_ROWS = 5
 
 def slice_table(group: Group, label_names: list[str]) -> Table:
     """ACU of each measure by gold class (in accuracy, which for one class is recall) and by thirds of length."""
-    columns = [Column("slice", "slice", text, False), Column("metric", "metric", text, False), Column("rows", "rows", whole)]
+    columns = [
+        Column("slice", "slice", text, False),
+        Column("metric", "metric", text, False),
+        Column("rows", "rows", whole),
+    ]
     columns += [Column(f"acu_{name}", name, points) for name in group.measures]
     any_curve = next(iter(group.curves.values()))[BASELINE]
-    slices = [(f"class {label_names[c] if c < len(label_names) else c}", "accuracy", any_curve.reference == c)
-              for c in np.unique(any_curve.reference)]  # fmt: skip
+    slices = [
+        (f"class {label_names[c] if c < len(label_names) else c}", "accuracy", any_curve.reference == c)
+        for c in np.unique(any_curve.reference)
+    ]
     slices += [(name, group.metric, rows) for name, rows in length_thirds(any_curve)]
     rows = []
     for name, metric, chosen in slices:
@@ -27,16 +33,25 @@ def slice_table(group: Group, label_names: list[str]) -> Table:
         values = [_acu_on(group, measure, ids, metric) for measure in group.measures]
         rows.append([name, metric, len(ids), *values])
     return Table(
-        "slices", f"ACU by class and by length, {group.name}", columns, rows,
-        [f"Mean over seeds, ×100. – where fewer than {MIN_ROWS} rows. Length is the number of tokens that may be masked, "
-         "cut in thirds."],
-    )  # fmt: skip
+        "slices",
+        f"ACU by class and by length, {group.name}",
+        columns,
+        rows,
+        [
+            f"Mean over seeds, ×100. – where fewer than {MIN_ROWS} rows. Length is the number of tokens that may be masked, "
+            "cut in thirds."
+        ],
+    )
 
 
 def length_thirds(curve: Curve) -> list[tuple[str, NDArray[np.bool_]]]:
     """Rows by thirds of the number of maskable tokens; rows of one length stay together. Empty thirds are left out."""
     first, second = np.quantile(curve.n_maskable, [1 / 3, 2 / 3], method="inverted_cdf")
-    parts = (curve.n_maskable <= first, (curve.n_maskable > first) & (curve.n_maskable <= second), curve.n_maskable > second)
+    parts = (
+        curve.n_maskable <= first,
+        (curve.n_maskable > first) & (curve.n_maskable <= second),
+        curve.n_maskable > second,
+    )
     return [
         (f"{name} ({curve.n_maskable[rows].min()}–{curve.n_maskable[rows].max()} tokens)", rows)
         for name, rows in zip(_LENGTHS, parts)
@@ -72,14 +87,21 @@ def per_example(group: Group) -> dict[str, tuple[NDArray[np.int64], NDArray[np.f
 def per_example_summary(group: Group, values: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]]) -> Table:
     """How per-example faithfulness is spread: its mean, quantiles, and the share of rows that beat random masking."""
     columns = [
-        Column("measure", "measure", text, False), Column("rows", "rows", whole), Column("mean", "mean", decimal),
-        Column("p05", "5%", decimal), Column("median", "median", decimal), Column("p95", "95%", decimal),
-        Column("better", "rows above 0 (%)", percent), Column("better_ci", "95% over rows", interval),
-    ]  # fmt: skip
+        Column("measure", "measure", text, False),
+        Column("rows", "rows", whole),
+        Column("mean", "mean", decimal),
+        Column("p05", "5%", decimal),
+        Column("median", "median", decimal),
+        Column("p95", "95%", decimal),
+        Column("better", "rows above 0 (%)", percent),
+        Column("better_ci", "95% over rows", interval),
+    ]
     rows = []
     for name, (_, found) in sorted(values.items(), key=lambda item: -item[1][1].mean()):
         share, n = float((found > 0).mean()), len(found)
-        rows.append([name, n, float(found.mean()), *np.quantile(found, [0.05, 0.5, 0.95]).tolist(), share, _wilson(share, n)])
+        rows.append(
+            [name, n, float(found.mean()), *np.quantile(found, [0.05, 0.5, 0.95]).tolist(), share, _wilson(share, n)]
+        )
     note = "ACU of the explained logit against random masking of the same row, in logits, mean over seeds. Not in the papers."
     return Table("per_example", f"Faithfulness row by row, {group.name}", columns, rows, [note])
 
@@ -87,4 +109,3 @@ def per_example_summary(group: Group, values: dict[str, tuple[NDArray[np.int64],
 def _wilson(share: float, n: int, z: float = 1.96) -> tuple[float, float]:
     center, spread = share + z * z / (2 * n), z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return float((center - spread) / (1 + z * z / n)), float((center + spread) / (1 + z * z / n))
-

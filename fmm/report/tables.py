@@ -101,7 +101,9 @@ class Table:
         writer = csv.writer(buffer, lineterminator="\n")
         pairs = [column.show is interval for column in self.columns]
         names = [column.key for column in self.columns]
-        writer.writerow([n for name, pair in zip(names, pairs) for n in ([f"{name}_low", f"{name}_high"] if pair else [name])])
+        writer.writerow(
+            [n for name, pair in zip(names, pairs) for n in ([f"{name}_low", f"{name}_high"] if pair else [name])]
+        )
         for row in self.rows:
             cells = [c for value, pair in zip(row, pairs) for c in ((value or (None, None)) if pair else (value,))]
             writer.writerow([cell if _finite(cell) else "" for cell in cells])
@@ -112,11 +114,23 @@ class Table:
         spec = "".join("r" if column.numeric else "l" for column in self.columns)
         rows = [" & ".join(latex_escape(cell) for cell in row) + r" \\" for row in self.shown()]
         notes = " ".join(latex_escape(note) for note in self.notes)
-        return "\n".join([
-            r"\begin{table}[t]", r"\centering", rf"\caption{{{latex_escape(self.title)}. {notes}}}",
-            rf"\label{{tab:{self.key}}}", rf"\begin{{tabular}}{{{spec}}}", r"\toprule",
-            " & ".join(latex_escape(column.title) for column in self.columns) + r" \\", r"\midrule", *rows, r"\bottomrule",
-            r"\end{tabular}", r"\end{table}", ""])  # fmt: skip
+        return "\n".join(
+            [
+                r"\begin{table}[t]",
+                r"\centering",
+                rf"\caption{{{latex_escape(self.title)}. {notes}}}",
+                rf"\label{{tab:{self.key}}}",
+                rf"\begin{{tabular}}{{{spec}}}",
+                r"\toprule",
+                " & ".join(latex_escape(column.title) for column in self.columns) + r" \\",
+                r"\midrule",
+                *rows,
+                r"\bottomrule",
+                r"\end{tabular}",
+                r"\end{table}",
+                "",
+            ]
+        )
 
     def html(self) -> str:
         """A table in a box that scrolls sideways on a phone, its first column staying in sight."""
@@ -140,8 +154,21 @@ def _numeric(column: Column) -> str:
 
 
 _LATEX = {"\\": r"\textbackslash{}", "−": "$-$", "–": "--", "\u202f": r"\,", "·": r"$\cdot$", "≤": r"$\le$", "<": "$<$"}
-_LATEX |= {character: "\\" + character for character in "&%$#_{}"} | {"~": r"\textasciitilde{}", "^": r"\^{}", ">": "$>$"}
-_LATEX |= {"≥": r"$\ge$", "±": r"$\pm$", "α": r"$\alpha$", "“": "``", "”": "''", "’": "'", "×": r"$\times$", "ρ": r"$\rho$"}
+_LATEX |= {character: "\\" + character for character in "&%$#_{}"} | {
+    "~": r"\textasciitilde{}",
+    "^": r"\^{}",
+    ">": "$>$",
+}
+_LATEX |= {
+    "≥": r"$\ge$",
+    "±": r"$\pm$",
+    "α": r"$\alpha$",
+    "“": "``",
+    "”": "''",
+    "’": "'",
+    "×": r"$\times$",
+    "ρ": r"$\rho$",
+}
 
 
 def latex_escape(value: str) -> str:

@@ -60,7 +60,9 @@ def judge(analysis: Analysis, groups: list[Group], trained: list[Record], margin
     statuses = {check.status for check in checks}
     trust: Status = "no" if "no" in statuses or best is None else "yes" if statuses == {"yes"} else "unclear"
     models = sorted({group.runs[seed][BASELINE].settings["model"]["key"] for seed in group.seeds})
-    return Verdict(group.dataset, group.strategy, best, trust, _sentence(analysis, best, tied, trust), checks, tied, models)
+    return Verdict(
+        group.dataset, group.strategy, best, trust, _sentence(analysis, best, tied, trust), checks, tied, models
+    )
 
 
 def _best(analysis: Analysis) -> tuple[str | None, list[str]]:
@@ -83,9 +85,13 @@ def _sentence(analysis: Analysis, best: str | None, tied: list[str], trust: Stat
     if best is None:
         top = analysis.results[0]
         why = "one seed gives no interval" if len(top.seeds) < 2 else "its interval reaches 0"
-        return (f"No measure is shown to beat random masking on {group.name}: the best, {top.measure}, has an ACU of "
-                f"{100 * top.acu.mean:.1f}, but {why}.")  # fmt: skip
-    ending = {"yes": ": all preconditions hold", "no": ", but a precondition fails"}.get(trust, ", with open preconditions")
+        return (
+            f"No measure is shown to beat random masking on {group.name}: the best, {top.measure}, has an ACU of "
+            f"{100 * top.acu.mean:.1f}, but {why}."
+        )
+    ending = {"yes": ": all preconditions hold", "no": ", but a precondition fails"}.get(
+        trust, ", with open preconditions"
+    )
     parts = f", not told apart from {', '.join(tied)}" if tied else ""
     cheap = _cheapest([best, *tied], analysis) if tied else best
     advice = f" (the cheapest of them is {cheap})" if cheap != best else ""
@@ -104,8 +110,11 @@ def _performance_kept(group: Group, trained: list[Record], margin: float) -> Che
     plain = {int(r.settings["seed"]): r for r in trained if r.dataset == group.dataset and _is_plain(r)}
     seeds = [seed for seed in group.seeds if seed in plain and seed in group.models]
     if not seeds:
-        return Check(question, "unknown", f"no plain model to compare with; python run.py task=train dataset={group.dataset} "
-                     "masking=none")  # fmt: skip
+        return Check(
+            question,
+            "unknown",
+            f"no plain model to compare with; python run.py task=train dataset={group.dataset} masking=none",
+        )
     change = [at_ratio(group.models[s], 0.0, group.metric) - at_ratio(plain[s], 0.0, group.metric) for s in seeds]
     found = student_interval(change)
     detail = f"{group.metric} changes by {100 * found.mean:+.1f} points over {found.n} seeds{_ends(found.lower, found.upper)}"
@@ -136,7 +145,9 @@ def _fully_masked(group: Group, margin: float) -> Check:
         return Check(question, "unknown", "no train record of this model")
     gaps = [at_ratio(m, 1.0, group.metric) - m.results["majority"][group.metric] for m in group.models.values()]
     found = student_interval(gaps)
-    detail = f"{group.metric} at 100% is {100 * found.mean:+.1f} points from the majority{_ends(found.lower, found.upper)}"
+    detail = (
+        f"{group.metric} at 100% is {100 * found.mean:+.1f} points from the majority{_ends(found.lower, found.upper)}"
+    )
     status: Status = "yes" if found.mean >= -margin else "no"
     return Check(question, status, f"{detail}, allowed {-100 * margin:+.1f}")
 

@@ -68,7 +68,11 @@ def _training_section(run: Run, dataset: str, groups: list[Group], trained: list
     draw = figures.random_masking(models, metric)
     figures.save(draw, run.directory / "figures", f"{dataset}-random-masking")
     picture = figures.svg(draw, f"{dataset} under random masking")
-    return [page.Section(f"{dataset}: fine-tuning", [("random masking", picture)], [contents.fine_tuning(dataset, models, metric)])]
+    return [
+        page.Section(
+            f"{dataset}: fine-tuning", [("random masking", picture)], [contents.fine_tuning(dataset, models, metric)]
+        )
+    ]
 
 
 def _section(run: Run, analysis: Analysis) -> page.Section:
@@ -88,7 +92,11 @@ def _section(run: Run, analysis: Analysis) -> page.Section:
     labels = next((m.results["label_names"] for m in group.models.values()), [])
     section.tables += [contents.masf(analysis)] if analysis.masf else []
     section.tables += [contents.comparisons(analysis), slices.slice_table(group, labels)]
-    section.details = [slices.per_example_summary(group, values), contents.cost(analysis), contents.papers_intervals(analysis)]
+    section.details = [
+        slices.per_example_summary(group, values),
+        contents.cost(analysis),
+        contents.papers_intervals(analysis),
+    ]
     section.details += [contents.masf_long(analysis)] if analysis.masf else []
     run.write_parquet(f"per_example-{_safe(group.name)}.parquet", _per_example_table(values))
     return section

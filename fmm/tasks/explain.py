@@ -1,27 +1,24 @@
-"""`task=explain`: which words decided this? For a text, a file or a split, as Parquet, as a page, and on the terminal."""
+"""`task=explain`: which words decided this? Of a text, a file or a split, as Parquet, page and coloured words."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import torch
 from omegaconf import DictConfig
 from transformers.utils import logging as transformers_logging
 
 from fmm import records
-from fmm.data import encode
 from fmm.errors import FmmError, unknown
 from fmm.explain import source as sources
 from fmm.explain import work
 from fmm.explain.source import Source
-from fmm.explain.work import Job
 from fmm.measures import build
-from fmm.models.classifier import load_classifier
 from fmm.records import Record, Run
 from fmm.report import explain_page, terminal
 from fmm.report.verdict import stored_verdict
-from fmm.tasks.common import TrainedModel, container, datamodule, label_mapping, trained_model
+from fmm.tasks.common import TrainedModel, container, datamodule, trained_model
+from fmm.tasks.explain_job import input_ends, notes_on, prepare
 
 
 def run(cfg: DictConfig) -> Record:
@@ -77,7 +74,11 @@ def _check_texts(cfg: DictConfig, source: Source) -> None:
     """A model of pairs needs pairs, and the explained text must be there."""
     pair = cfg.dataset.get("text_pair")
     if cfg.checkpoint is None and source.kind == "text" and bool(pair) != bool(source.pairs):
-        wanted = f"two texts ({cfg.dataset.text} and {pair}); give text_pair= too" if pair else "one text; leave out text_pair="
+        wanted = (
+            f"two texts ({cfg.dataset.text} and {pair}); give text_pair= too"
+            if pair
+            else "one text; leave out text_pair="
+        )
         raise FmmError(f"the model of {cfg.dataset.name} reads {wanted}")
     if cfg.explain != "first" and source.pairs is None:
         raise FmmError(f"explain={cfg.explain} asks for a second text, but there is one text only; use explain=first")
@@ -118,61 +119,26 @@ def _measure_was_chosen() -> bool:
 
 def _open(cfg: DictConfig, trained: TrainedModel, source: Source, measures: list[dict[str, Any]]) -> Run:
     settings = {
-        "model": trained.settings(), "dataset": cfg.dataset.name, "measures": measures, "target": cfg.target,
-        "explain": cfg.explain, "seed": cfg.seed, "dtype": cfg.inference.dtype, "max_length": cfg.data.max_length,
+        "model": trained.settings(),
+        "dataset": cfg.dataset.name,
+        "measures": measures,
+        "target": cfg.target,
+        "explain": cfg.explain,
+        "seed": cfg.seed,
+        "dtype": cfg.inference.dtype,
+        "max_length": cfg.data.max_length,
         "source": {"kind": source.kind, "name": source.name, "rows": len(source.texts), "content": source.identity},
         "page_rows": cfg.explanation.page_rows,
-    }  # fmt: skip
+    }
     readable = f"{source.name}-{'-'.join(str(measure['name']) for measure in measures)}"
     return records.open_run(cfg.output_dir, "explain", cfg.dataset.name, readable, settings)
-
-
-def prepare(
-    cfg: DictConfig, trained: TrainedModel, source: Source, measures: list[dict[str, Any]], dataset_labels: list[str] | None
-) -> Job:
-    """Load the model and tokenise the rows, refusing labels that do not match by name; says what was cut."""
-    classifier, tokenizer = load_classifier(str(trained.directory), dtype=getattr(torch, cfg.inference.dtype))
-    if cfg.inference.token_budget is not None:
-        classifier.token_budget = int(cfg.inference.token_budget)
-    names = classifier.label_names
-    if dataset_labels is not None:
-        mapping = label_mapping(dict(enumerate(names)), dataset_labels, str(trained.directory))
-        if all(name.startswith("LABEL_") for name in names):
-            names = classifier.label_names = [dataset_labels[mapping.index(i)] for i in range(len(names))]
-    limit = min(classifier.max_length, int(cfg.data.max_length or classifier.max_length))
-    rows = encode(tokenizer, source.texts, source.pairs, limit, offsets=True)
-    target = cfg.target
-    if isinstance(target, str) and target not in ("gold", "predicted", *names):
-        raise unknown("target", target, ["gold", "predicted", *names])
-    return Job(classifier, tokenizer, source, rows, source.gold(names), measures, target, cfg.explain, int(cfg.seed))
-
-
-def notes_on(job: Job) -> list[str]:
-    """What a reader must know: texts that were cut, literal mask strings, targets that are predictions."""
-    notes, n = [], len(job.source.texts)
-    cut = [work.cut_characters(job, row) for row in range(n)]
-    if any(cut):
-        rows = sum(c > 0 for c in cut)
-        length = max(map(len, job.rows.input_ids))
-        notes.append(f"{rows} of {n} texts are longer than the model's {length} tokens: {sum(cut)} characters at their ends "
-                     f"(at most {max(cut)} in one) were not read.")  # fmt: skip
-    mask = job.tokenizer.mask_token
-    literal = sum(mask in text for text in [*job.source.texts, *(job.source.pairs or [])])
-    if literal:
-        notes.append(f"{literal} texts hold the literal mask string {mask!r}, which the model reads as a masked word; "
-                     "occlusion gives it 0.")  # fmt: skip
-    if job.target == "gold" and (job.gold < 0).any():
-        notes.append(f"{int((job.gold < 0).sum())} of {n} rows have no gold label; their predicted label is explained.")
-    if job.target == "predicted":
-        notes.append("The predicted label is explained.")
-    return notes
 
 
 def _explain(
     cfg: DictConfig, run: Run, trained: TrainedModel, source: Source, measures: list[dict[str, Any]], data: Any
 ) -> Record:
     labels = data.info.label_names if data is not None and cfg.checkpoint is not None else None
-    job = prepare(cfg, trained, source, measures, labels)
+    job = prepare(cfg, trained.directory, source, measures, labels)
     notes = notes_on(job)
     for note in notes:
         print(note, flush=True)
@@ -180,33 +146,30 @@ def _explain(
     words = work.word_table(job, tokens)
     for name, table in (("tokens", tokens), ("words", words), ("examples", examples)):
         run.write_parquet(f"{name}.parquet", table)
-    names = ", ".join(str(measure["name"]) for measure in measures)
+    names = [str(measure["name"]) for measure in measures]
     page = explain_page.Page(
         "Which words decided this?",
-        f"{source.name} ({len(source.texts)} examples) of {cfg.dataset.name}, explained by {names}; model {trained.directory}.",
+        f"{source.name} ({len(source.texts)} examples) of {cfg.dataset.name}, explained by {', '.join(names)}; "
+        f"model {trained.directory}.",
         notes,
+        names,
     )
-    run.write_text("explain.html", explain_page.render(page, examples, words, _ends(job), int(cfg.explanation.page_rows)))
+    run.write_text(
+        "explain.html", explain_page.render(page, examples, words, input_ends(job), int(cfg.explanation.page_rows))
+    )
     correct = [g == p for g, p in zip(examples["gold"].to_pylist(), examples["predicted"].to_pylist()) if g is not None]
     results = {
-        "n_examples": len(source.texts), "notes": notes, "label_names": job.classifier.label_names,
-        "accuracy": sum(correct) / len(correct) if correct else None, "n_labelled": len(correct),
+        "n_examples": len(source.texts),
+        "notes": notes,
+        "label_names": job.classifier.label_names,
+        "accuracy": sum(correct) / len(correct) if correct else None,
+        "n_labelled": len(correct),
         "predicted_targets": int(sum(examples["target_is_prediction"].to_pylist())),
         "files": ["tokens.parquet", "words.parquet", "examples.parquet", "explain.html"],
-    }  # fmt: skip
+    }
     record = run.finish(results)
     work.remove_parts(run)
     return record
-
-
-def _ends(job: Job) -> dict[int, list[int | None]]:
-    """Where the model's input ended in the texts of the rows that were cut."""
-    assert job.rows.offsets is not None
-    found: dict[int, list[int | None]] = {}
-    for row in [row for row, cut in enumerate(job.rows.truncated) if cut]:
-        spans = list(zip(job.rows.offsets[row], job.rows.sequence_id[row]))
-        found[row] = [max((end for (_, end), s in spans if s == number), default=None) for number in (1, 2)]
-    return found
 
 
 def _print_words(record: Record) -> None:
@@ -216,10 +179,15 @@ def _print_words(record: Record) -> None:
     measures: dict[str, tuple[bool, list[terminal.Word], list[terminal.Word]]] = {}
     for measure in record.settings["measures"]:
         rows = [row for row in words if row["measure"] == measure["name"]]
-        parts = [[(r["start"], r["end"], r["score"]) for r in rows if r["text"] == which] for which in ("first", "second")]
+        parts = [
+            [(r["start"], r["end"], r["score"]) for r in rows if r["text"] == which] for which in ("first", "second")
+        ]
         measures[str(measure["name"])] = (bool(rows and rows[0]["signed"]), *parts)
     why = "the prediction" if example["target_is_prediction"] else "as asked"
-    lines = [f"prediction: {example['predicted']} ({100 * example['probability']:.1f}%)", f"explained: {example['target']} ({why})"]
+    lines = [
+        f"prediction: {example['predicted']} ({100 * example['probability']:.1f}%)",
+        f"explained: {example['target']} ({why})",
+    ]
     terminal.print_explanation(example["text"], example["text_pair"], measures, lines)
 
 

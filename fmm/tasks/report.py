@@ -16,7 +16,15 @@ def run(cfg: DictConfig) -> Record:
     asked = OmegaConf.to_container(cfg.report, resolve=True)
     assert isinstance(asked, dict)
     names = asked["datasets"]
-    datasets = None if names == "all" else [str(cfg.dataset.name)] if names is None else [names] if isinstance(names, str) else names
+    datasets = (
+        None
+        if names == "all"
+        else [str(cfg.dataset.name)]
+        if names is None
+        else [names]
+        if isinstance(names, str)
+        else names
+    )
     options = Options(**{name: asked[name] for name in ("seeds", "margin", "tolerance", "resamples")})
     _check(options)
     groups, trained = load(cfg.output_dir, datasets, asked["where"], asked["allow"])
@@ -40,7 +48,9 @@ def _check(options: Options) -> None:
         raise FmmError(f"report.resamples={options.resamples} is outside 100 to 100000; 2000 is enough for two digits")
     for name in ("margin", "tolerance"):
         if not 0 <= getattr(options, name) < 1:
-            raise FmmError(f"report.{name}={getattr(options, name)} is not a share; give a number from 0 up to 1, such as 0.02")
+            raise FmmError(
+                f"report.{name}={getattr(options, name)} is not a share; give a number from 0 up to 1, such as 0.02"
+            )
 
 
 def _open(cfg: DictConfig, groups: list[Group], trained: list[Record], asked: dict) -> records.Run:

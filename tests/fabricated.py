@@ -1,4 +1,4 @@
-"""Fabricated train and racu records in the schema of `fmm.records`, for the report's tests and for looking at its page."""
+"""Fabricated train and racu records, for the report's tests and for looking at its page."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _labels(classes: int) -> list[str]:
 
 
 def racu(output: Path, model, measure: str, rows: int = 120, faithful: float | None = None, **settings):
-    """A racu record of `measure` on the model of the train record `model`, with its curve.parquet. Returns the Record."""
+    """A racu record of `measure` on the model of train record `model`, with its curve. Returns the Record."""
     seed, strategy = model.settings["seed"], model.settings["masking"]["strategy"]
     labels = model.results["label_names"]
     base: dict = {

@@ -185,7 +185,7 @@ def fine_tuning(dataset: str, models: dict[str, list[Record]], metric: str) -> T
     majority = next(iter(models.values()))[0].results["majority"]
     rows.append(["class majority", None, *[majority[metric]] * len(ratios)])
     note = (
-        f"Test {metric} (%) with that share of all texts' tokens masked at random, mean over seeds. The majority is the most "
-        f"frequent training class."
+        f"Test {metric} (%) with that share of all texts' tokens masked at random, mean over seeds. The majority "
+        "is the most frequent training class."
     )
     return Table("fine_tuning", f"Masked and plain fine-tuning, {dataset}", columns, rows, [note])

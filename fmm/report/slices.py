@@ -38,8 +38,8 @@ def slice_table(group: Group, label_names: list[str]) -> Table:
         columns,
         rows,
         [
-            f"Mean over seeds, ×100. – where fewer than {MIN_ROWS} rows. Length is the number of tokens that may be masked, "
-            "cut in thirds."
+            f"Mean over seeds, ×100. – where fewer than {MIN_ROWS} rows. Length is the number of tokens that may be "
+            "masked, cut in thirds."
         ],
     )
 
@@ -102,7 +102,9 @@ def per_example_summary(group: Group, values: dict[str, tuple[NDArray[np.int64],
         rows.append(
             [name, n, float(found.mean()), *np.quantile(found, [0.05, 0.5, 0.95]).tolist(), share, _wilson(share, n)]
         )
-    note = "ACU of the explained logit against random masking of the same row, in logits, mean over seeds. Not in the papers."
+    note = (
+        "ACU of the explained logit against random masking of the same row, in logits, mean over seeds. In no paper."
+    )
     return Table("per_example", f"Faithfulness row by row, {group.name}", columns, rows, [note])
 
 

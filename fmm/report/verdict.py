@@ -117,7 +117,8 @@ def _performance_kept(group: Group, trained: list[Record], margin: float) -> Che
         )
     change = [at_ratio(group.models[s], 0.0, group.metric) - at_ratio(plain[s], 0.0, group.metric) for s in seeds]
     found = student_interval(change)
-    detail = f"{group.metric} changes by {100 * found.mean:+.1f} points over {found.n} seeds{_ends(found.lower, found.upper)}"
+    change_by = f"{100 * found.mean:+.1f} points{_ends(found.lower, found.upper)}"
+    detail = f"{group.metric} changes by {change_by} over {found.n} seeds"
     if found.lower is None:
         return Check(question, "unclear", f"{detail}; one seed gives no interval")
     status: Status = "yes" if found.lower > -margin else "no" if found.upper < -margin else "unclear"  # type: ignore[operator]

@@ -17,9 +17,9 @@ from fmm.report.tables import Table
 from fmm.report.verdict import Verdict, as_json, judge
 
 FOOT = (
-    "ACU is the area between the curve of random masking and that of the measure; RACU divides it by the area between random "
-    "masking and its end point. Recursive masking for all measures but beam. Intervals: Student t over seeds; seeds and rows "
-    "together with Satterthwaite's degrees of freedom; " + contents.COVERAGE + ".",
+    "ACU is the area between the curve of random masking and that of the measure; RACU divides it by the area between "
+    "random masking and its end point. Recursive masking for all measures but beam. Intervals: Student t over seeds; "
+    f"seeds and rows together with Satterthwaite's degrees of freedom; {contents.COVERAGE}.",
     "Method: Faithfulness Measurable Masked Language Models, arXiv 2310.07819; Recursive ROAR, arXiv 2110.08412.",
 )
 

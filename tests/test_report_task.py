@@ -1,0 +1,282 @@
+"""The report from fabricated records: numbers, verdicts, refusals, forms."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from fmm.curves import curve_faithfulness
+from fmm.errors import FmmError
+from fmm.report import consistency
+from fmm.report.analyse import analyse
+from fmm.report.load import BASELINE, load
+from fmm.report.published import published_racu
+from fmm.report.slices import length_thirds, per_example, slice_table
+from fmm.report.verdict import judge, stored_verdict
+from fmm.statistics import student_interval
+from fmm.tasks import report
+from tests import fabricated
+
+SEEDS = (0, 1, 2)
+MEASURES = ("rand", "inp_grad_abs", "loo_sign")
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory):
+    output = tmp_path_factory.mktemp("report")
+    fabricated.experiment(output, seeds=SEEDS, measures=MEASURES, rows=60)
+    return output
+
+
+@pytest.fixture(scope="module")
+def finished(output, compose):
+    return report.run(compose("task=report", "dataset=sst2", f"output_dir={output}", "report.resamples=200"))
+
+
+def group_of(output, strategy="half_det"):
+    groups, trained = load(output, ["sst2"])
+    return next(g for g in groups if g.strategy == strategy), groups, trained
+
+
+def test_numbers_are_those_of_the_curves(output):
+    group, *_ = group_of(output)
+    found = analyse(group, range(5), 200)
+    assert [result.measure for result in found.results] == ["loo_sign", "inp_grad_abs"]
+    best = found.results[0]
+    areas = [curve_faithfulness(c["loo_sign"], c[BASELINE], "accuracy").acu for c in group.curves.values()]
+    assert best.acu == student_interval(areas)
+    assert best.seeds == [0, 1, 2] and best.missing == [3, 4]
+    assert best.racu.lower < best.racu.mean < best.racu.upper
+    assert best.acu_papers.lower >= min(areas) and best.acu_papers.upper <= max(areas)
+
+
+def test_every_form_is_written(finished):
+    directory = finished.directory
+    for name in ("report.md", "report.tex", "report.html", "verdict.json"):
+        assert (directory / name).stat().st_size > 100
+    assert len(list((directory / "csv").glob("*.csv"))) >= 10
+    pictures = {path.suffix for path in (directory / "figures").iterdir()}
+    assert pictures == {".png", ".pdf"}
+    assert list(directory.glob("per_example-*.parquet"))
+
+
+class Checker(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.ids, self.outside, self.pictures, self.named = [], [], 0, 0
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        if "id" in found:
+            self.ids.append(found["id"])
+        if tag == "svg":
+            self.pictures += 1
+            self.named += bool(found.get("aria-label"))
+        for key in ("src", "href", "xlink:href"):
+            if key in found and not found[key].startswith(("#", "data:")):
+                self.outside.append(found[key])
+
+
+def test_page_is_self_contained_and_its_pictures_are_named(finished):
+    page = (finished.directory / "report.html").read_text("utf-8")
+    checker = Checker()
+    checker.feed(page)
+    assert not checker.outside and "<script" not in page and not re.search(r"url\(['\"]?(?!#)", page)
+    assert checker.pictures == checker.named >= 5
+    assert len(checker.ids) == len(set(checker.ids))
+
+
+def test_report_is_named_by_its_curves_and_found_again(output, finished, compose):
+    arguments = ("task=report", "dataset=sst2", f"output_dir={output}", "report.resamples=200")
+    assert report.run(compose(*arguments)).created == finished.created
+    assert report.run(compose(*arguments)).key == finished.key
+
+
+def test_verdicts_tell_masked_from_plain_and_explain_finds_them(output, finished):
+    masked, plain = finished.results["verdicts"]
+    statuses = {check["question"]: check["status"] for check in masked["checks"]}
+    assert masked["measure"] == "loo_sign" and masked["trust"] == "unclear"  # three seeds of five
+    assert list(statuses.values()).count("yes") == 4
+    assert plain["trust"] == "no"
+    failed = [check["question"] for check in plain["checks"] if check["status"] == "no"]
+    assert any("in-distribution" in question for question in failed)
+    assert any("majority" in question for question in failed)
+    assert stored_verdict(output, masked["models"][0]).measure == "loo_sign"
+    assert stored_verdict(output, "no such model") is None
+
+
+def test_unmasked_performance_that_is_lost_fails(tmp_path):
+    for seed in SEEDS:
+        model = fabricated.train(tmp_path, "sst2", "half_det", seed, unmasked=0.7)
+        fabricated.train(tmp_path, "sst2", "none", seed, unmasked=0.9)
+        for measure in MEASURES:
+            fabricated.racu(tmp_path, model, measure, rows=60)
+    group, groups, trained = group_of(tmp_path)
+    verdict = judge(analyse(group, SEEDS, 200), groups, trained, margin=0.02, tolerance=0.05)
+    assert verdict.checks[0].status == "no" and verdict.trust == "no"
+
+
+def test_one_seed_gives_numbers_without_intervals_and_no_measure(tmp_path):
+    fabricated.experiment(tmp_path, seeds=(0,), strategies=("half_det",), measures=MEASURES, rows=60)
+    group, groups, trained = group_of(tmp_path)
+    found = analyse(group, range(5), 200)
+    assert found.results[0].acu.lower is None and found.results[0].acu_papers.lower is None
+    verdict = judge(found, groups, trained, 0.02, 0.05)
+    assert verdict.measure is None and "one seed" in verdict.sentence
+
+
+def test_measure_no_better_than_random_is_not_named(tmp_path):
+    for seed in SEEDS:
+        model = fabricated.train(tmp_path, "sst2", "half_det", seed)
+        fabricated.racu(tmp_path, model, "rand", rows=60)
+        fabricated.racu(tmp_path, model, "grad_l2", rows=60, faithful=0.0)
+    group, groups, trained = group_of(tmp_path)
+    verdict = judge(analyse(group, SEEDS, 500), groups, trained, 0.02, 0.05)
+    assert verdict.measure is None and verdict.trust == "no"
+
+
+def test_seed_that_did_not_train_is_left_out_and_said(tmp_path):
+    for seed in SEEDS:
+        model = fabricated.train(tmp_path, "babi1", "half_det", seed, unmasked=0.4 if seed == 1 else 0.9)
+        for measure in MEASURES:
+            fabricated.racu(tmp_path, model, measure, rows=40)
+    (group,), _ = load(tmp_path, ["babi1"])
+    assert group.seeds == [0, 2] and "0.5" in group.excluded[1]
+    assert analyse(group, SEEDS, 200).results[0].missing == []
+
+
+def test_undefined_racu_is_a_dash_with_its_reason(output):
+    from fmm.report import contents
+
+    group, *_ = group_of(output)
+    for seed in group.curves:  # random masking that never hurts
+        base = group.curves[seed][BASELINE]
+        base.logits[:] = base.logits[:, :1]
+    found = analyse(group, SEEDS, 200)
+    table = contents.faithfulness(found)
+    assert table.shown()[0][1] == "–" and "normaliser is zero" in " ".join(table.notes)
+    assert np.isfinite(found.results[0].acu.mean)
+
+
+def test_missing_measure_of_one_seed_is_shown(tmp_path):
+    for seed in SEEDS:
+        model = fabricated.train(tmp_path, "sst2", "half_det", seed)
+        for measure in MEASURES if seed else MEASURES[:2]:
+            fabricated.racu(tmp_path, model, measure, rows=60)
+    found = analyse(group_of(tmp_path)[0], SEEDS, 200)
+    lacking = next(result for result in found.results if result.measure == "loo_sign")
+    assert lacking.seeds == [1, 2] and lacking.missing == [0] and lacking.acu_rows.n == 2
+
+
+@pytest.mark.parametrize(
+    ("setting", "other", "named"),
+    [
+        ({}, {"target": "predicted"}, "target"),
+        ({}, {"ratios": [0.0, 1.0]}, "ratios"),
+        ({}, {"data": fabricated.DATA | {"max_test_rows": 30}}, "data.max_test_rows"),
+        ({}, {"data": fabricated.DATA | {"fingerprint": "beef"}}, "data.fingerprint"),
+        ({}, {"dtype": "bfloat16"}, "dtype"),
+    ],
+)
+def test_records_that_differ_are_refused_by_name(tmp_path, setting, other, named):
+    model = fabricated.train(tmp_path, "sst2", "half_det", 0)
+    fabricated.racu(tmp_path, model, "rand", rows=20, **setting)
+    fabricated.racu(tmp_path, model, "grad_l2", rows=20, **other)
+    with pytest.raises(FmmError, match=re.escape(f"differ in {named} ")):
+        load(tmp_path, ["sst2"])
+
+
+def test_recursive_and_not_of_one_measure_are_refused(tmp_path):
+    model = fabricated.train(tmp_path, "sst2", "half_det", 0)
+    fabricated.racu(tmp_path, model, "rand", rows=20)
+    fabricated.racu(tmp_path, model, "grad_l2", rows=20)
+    fabricated.racu(tmp_path, model, "grad_l2", rows=20, recursive=False)
+    with pytest.raises(FmmError, match="differ in recursive"):
+        load(tmp_path, ["sst2"])
+
+
+def test_models_trained_differently_are_refused(tmp_path):
+    for seed, epochs in ((0, 8), (1, 2)):
+        model = fabricated.train(tmp_path, "sst2", "half_det", seed, training={"max_epochs": epochs})
+        fabricated.racu(tmp_path, model, "rand", rows=20)
+    with pytest.raises(FmmError, match=r"train\.training\.max_epochs"):
+        load(tmp_path, ["sst2"])
+    (group,), _ = load(tmp_path, ["sst2"], where=["train.training.max_epochs=8"])
+    assert group.seeds == [0]
+
+
+def test_versions_are_compared(tmp_path):
+    model = fabricated.train(tmp_path, "sst2", "half_det", 0)
+    fabricated.racu(tmp_path, model, "rand", rows=20)
+    path = fabricated.racu(tmp_path, model, "grad_l2", rows=20).directory / "record.json"
+    record = json.loads(path.read_text())
+    record["versions"]["torch"] = "1.0"
+    path.write_text(json.dumps(record))
+    with pytest.raises(FmmError, match=r"versions\.torch"):
+        load(tmp_path, ["sst2"])
+    assert load(tmp_path, ["sst2"], allow=["versions.torch"])
+
+
+def test_fewer_rows_give_a_second_group_on_the_rows_all_share(tmp_path):
+    model = fabricated.train(tmp_path, "sst2", "half_det", 0)
+    for measure in MEASURES:
+        fabricated.racu(tmp_path, model, measure, rows=60)
+    fabricated.racu(tmp_path, model, "beam_10", rows=20, data=fabricated.DATA | {"max_test_rows": 20})
+    whole, common = load(tmp_path, ["sst2"], allow=["data.max_test_rows"])[0]
+    assert whole.n_rows == 60 and whole.measures == ["inp_grad_abs", "loo_sign"]
+    assert common.n_rows == 20 and common.measures == ["beam_10", "inp_grad_abs", "loo_sign"]
+    assert "20 rows" in common.name
+
+
+@pytest.mark.parametrize("damage", ["truncate", "remove"])
+def test_damaged_curve_is_named(tmp_path, damage):
+    model = fabricated.train(tmp_path, "sst2", "half_det", 0)
+    path = fabricated.racu(tmp_path, model, "rand", rows=20).directory / "curve.parquet"
+    path.write_bytes(path.read_bytes()[:100]) if damage == "truncate" else path.unlink()
+    with pytest.raises(FmmError, match=r"curve\.parquet"):
+        load(tmp_path, ["sst2"])
+
+
+def test_missing_baseline_and_missing_curves_print_the_command(tmp_path):
+    with pytest.raises(FmmError, match="task=racu dataset=sst2"):
+        load(tmp_path, ["sst2"])
+    model = fabricated.train(tmp_path, "sst2", "half_det", 0)
+    fabricated.racu(tmp_path, model, "grad_l2", rows=20)
+    with pytest.raises(FmmError, match="measure=rand seed=0"):
+        load(tmp_path, ["sst2"])
+
+
+def test_where_names_what_it_does_not_know(output):
+    with pytest.raises(FmmError, match="dat.split"):
+        load(output, ["sst2"], where=["dat.split=test"])
+    with pytest.raises(FmmError, match="name=value"):
+        load(output, ["sst2"], where=["seed"])
+    assert consistency.flatten({"a": {"b": {"c": 1}}}) == {"a.b.c": 1}
+
+
+def test_slices_cover_all_rows_and_short_ones_have_no_number(output):
+    group, *_ = group_of(output)
+    curve = group.curves[0][BASELINE]
+    thirds = length_thirds(curve)
+    assert sum(rows.sum() for _, rows in thirds) == len(curve.example_id)
+    table = slice_table(group, ["negative", "positive"])
+    assert [row[0] for row in table.rows[:2]] == ["class negative", "class positive"]
+    assert sum(row[2] for row in table.rows[:2]) == group.n_rows
+
+
+def test_per_example_is_the_mean_over_seeds_of_logit_areas(output):
+    group, *_ = group_of(output)
+    ids, values = per_example(group)["loo_sign"]
+    assert len(ids) == 60
+    row = [
+        np.trapezoid((c[BASELINE].target_logit - c["loo_sign"].target_logit)[3], c[BASELINE].ratios)
+        for c in group.curves.values()
+    ]
+    assert values[3] == pytest.approx(np.mean(row), abs=1e-6)
+
+
+def test_published_numbers_stand_where_the_papers_have_them():
+    assert published_racu("babi3", "int_grad_abs") == {"R-ROAR": -0.279}
+    assert published_racu("rte", "grad_l2") == {}

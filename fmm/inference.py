@@ -135,7 +135,7 @@ def evaluate(
     """
     blocks = [rows] if isinstance(rows, Block) else list(rows.blocks())
     if isinstance(rows, Block):
-        blocks = [replace(rows, index=torch.arange(len(rows)))]
+        blocks = [replace(rows, index=torch.arange(len(rows)))] if len(rows) else []
     logits = torch.empty(len(rows), classifier.num_labels)
     maxima: Tensor | None = None
     n_forward = n_tokens = 0

@@ -4,11 +4,11 @@ from functools import cache
 
 import pytest
 import torch
-from shapes import CLS, MASK, PAD, ROWS, SEP, SHAPES, classifier_of, make_batch
 from torch import Tensor
 
 import fmm
 from fmm import measures
+from tests.shapes import CLS, MASK, PAD, ROWS, SEP, SHAPES, classifier_of, make_batch
 
 MEASURES = measures.available()
 

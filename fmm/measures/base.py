@@ -26,16 +26,27 @@ class Explained:
     Attributes:
         block: the rows. rankable [n, T]: tokens of the explained text. target [n]: the label whose logit is explained.
         seed: for measures that draw.
+        reference [n, C]: the rows' logits where the caller has them, NaN in the rows where it has not; or None.
     """
 
     block: Block
     rankable: Tensor
     target: Tensor
     seed: int
+    reference: Tensor | None = None
 
     def candidates(self, mask_id: int) -> Tensor:
         """Rankable tokens that are not masked already. Bool [n, T]."""
         return self.rankable & (self.block.input_ids != mask_id)
+
+    def unknown(self) -> Tensor:
+        """Places of the rows whose own logits nobody has yet."""
+        everyone = torch.arange(len(self.block))
+        return everyone if self.reference is None else everyone[self.reference.isnan().any(dim=1)]
+
+    def completed(self, found: Tensor) -> Tensor:
+        """All rows' logits [n, C], given those `found` of the unknown ones."""
+        return found if self.reference is None else self.reference.index_copy(0, self.unknown(), found)
 
 
 class Measure(ABC):
@@ -84,8 +95,12 @@ class Measure(ABC):
         *,
         explain: str = "first",
         seed: int = 0,
+        reference: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """As `__call__`, with the rows' logits [B, C] if the measure came by them."""
+        """As `__call__`, with the rows' logits [B, C] if the measure came by them.
+
+        `reference` [B, C]: logits that the caller has already, NaN rows where it has not; they are not computed again.
+        """
         ids = batch["input_ids"]
         rows = Rows.from_batch(batch)
         target = check_target(target, len(rows), classifier).cpu()
@@ -95,7 +110,8 @@ class Measure(ABC):
         logits: Tensor | None = None
         for block in rows.blocks():
             places = rows.starts[block.index, None] + torch.arange(block.input_ids.shape[1])
-            asked = Explained(block, flat_rankable[places], target[block.index], seed)
+            known = None if reference is None else reference[block.index].cpu()
+            asked = Explained(block, flat_rankable[places], target[block.index], seed, known)
             scores, found = self.score(classifier, asked)
             flat[places] = scores.float().cpu()
             if found is not None:

@@ -62,6 +62,11 @@ class Search:
         self.masked, self.score = masked[best], score[best]
         self.n_evaluated += len(score)
 
+    def importance(self, length: int) -> Tensor:
+        """n, n − 1, …, 1 in the best beam's order of masking, 0 elsewhere. Float32 [length]."""
+        ranked = self.positions[self.order[0]]
+        return torch.zeros(length).index_put_((ranked,), torch.arange(len(ranked), 0, -1).float())
+
 
 class Beam(Measure):
     """Importance n − rank in the masking order that maximises Σ_i [f_c(x) − f_c(x masked at the first i tokens)].
@@ -83,11 +88,11 @@ class Beam(Measure):
         self.width = width
 
     def score(self, classifier: Classifier, asked: Explained) -> tuple[Tensor, Tensor]:
-        reference = evaluate(classifier, asked.block).logits
+        unknown = asked.unknown()
+        reference = asked.completed(evaluate(classifier, asked.block.take(unknown)).logits)
         scores = torch.zeros(asked.block.input_ids.shape)
         for row, search in enumerate(self.search(classifier, asked, reference)):
-            ranked = search.positions[search.order[0]]
-            scores[row, ranked] = torch.arange(len(ranked), 0, -1, dtype=scores.dtype)
+            scores[row] = search.importance(scores.shape[1])
         return scores, reference
 
     def search(self, classifier: Classifier, asked: Explained, reference: Tensor) -> list[Search]:

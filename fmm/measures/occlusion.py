@@ -26,9 +26,10 @@ class LeaveOneOut(Measure):
         row, position = asked.candidates(classifier.mask_id).nonzero(as_tuple=True)
         copies = block.input_ids[row]
         copies[torch.arange(len(row)), position] = classifier.mask_id
-        everything = block.take(torch.cat([torch.arange(len(block)), row]), torch.cat([block.input_ids, copies]))
-        logits = evaluate(classifier, everything).logits
-        reference, masked = logits.split([len(block), len(row)])
+        unknown = asked.unknown()
+        everything = block.take(torch.cat([unknown, row]), torch.cat([block.input_ids[unknown], copies]))
+        found, masked = evaluate(classifier, everything).logits.split([len(unknown), len(row)])
+        reference = asked.completed(found)
         drop = _chosen(reference[row], asked.target[row]) - _chosen(masked, asked.target[row])
         scores = torch.zeros(block.input_ids.shape)
         scores[row, position] = drop if self.signed else drop.abs()

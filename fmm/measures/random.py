@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from fmm.errors import FmmError
 from fmm.masking import STREAM_RANDOM_MEASURE, hashed_uniform
 from fmm.measures.base import Explained, Measure
 from fmm.models.classifier import Classifier
@@ -18,6 +19,20 @@ class Random(Measure):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"rand": {}}
     signed = True
+
+    def explain(
+        self,
+        classifier: Classifier,
+        batch: Mapping[str, Tensor],
+        target: Tensor,
+        *,
+        explain: str = "first",
+        seed: int = 0,
+    ) -> tuple[Tensor, None]:
+        """As `Measure.explain`; raises FmmError for a batch that does not say which examples its rows are."""
+        if batch.get("example_id") is None:
+            raise FmmError("the batch has no 'example_id', which rand draws from; give each row its number in the data")
+        return super().explain(classifier, batch, target, explain=explain, seed=seed)
 
     def score(self, classifier: Classifier, asked: Explained) -> tuple[Tensor, None]:
         position = torch.arange(asked.block.input_ids.shape[1])

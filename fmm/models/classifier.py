@@ -136,8 +136,9 @@ class Classifier(nn.Module):
         """Evaluation mode, weights without gradient, autograd as asked: also within inference mode. Then as before."""
         training = [module for module in self.modules() if module.training]
         learning = [weight for weight in self.parameters() if weight.requires_grad]
-        self.eval()
         try:
+            for module in training:
+                module.training = False
             for weight in learning:
                 weight.requires_grad_(False)
             with torch.inference_mode(not gradients), torch.set_grad_enabled(gradients):

@@ -32,7 +32,8 @@ def papers_interval(values: ArrayLike, *, seed: int = 0, level: float = 0.95) ->
     """The papers' interval over seeds: BCa bootstrap of the mean, 9,999 resamples, fresh `default_rng(seed)`.
 
     Where BCa is degenerate (one value, all equal) both ends are the mean, as with the authors. Over few seeds its
-    coverage is far below 95% (simulated: 50% at n = 2, 72% at 3, 85% at 5); print it only beside their numbers, and labelled.
+    coverage is far below 95% (simulated: 50% at n = 2, 72% at 3, 85% at 5);
+    print it only beside their numbers, and labelled.
     """
     data = np.asarray(values, dtype=np.float64)
     mean = float(np.mean(data))

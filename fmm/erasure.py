@@ -1,0 +1,222 @@
+"""Erasure curves: mask the most important tokens step by step and see what the classifier still says.
+
+At ratio r exactly `mask_count(r, n)` of the n tokens of the explained text are masked. *Recursive* curves explain the
+input as masked so far before each step, static ones explain the unmasked input once.
+Source: arXiv 2310.07819, section 4.2.
+
+Nothing is computed twice: the forward pass that scores a masked input is the measure's reference pass where it has
+one and the source of MaSF's signal; a row that a step leaves as it was is not evaluated again; the answers on the
+unmasked and the fully masked input, the same for all measures, can be handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fmm.faithfulness import check_ratios
+from fmm.inference import Rows, evaluate
+from fmm.masking import mask_by_importance, mask_count, ranks
+from fmm.measures import Measure, rankable_tokens
+from fmm.models.classifier import Classifier
+
+Batch = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the classifier says about B rows: `logits` [B, C], `signals` [B, L + 1, D] or None."""
+
+    logits: Tensor
+    signals: Tensor | None
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """The curves of B rows of T tokens over R rising ratios.
+
+    Attributes:
+        ratios: masking ratios. rankable [B, T]: tokens of the explained text.
+        input_ids [R, B, T]: the masked inputs. logits [R, B, C] float32.
+        signals [R, B, L + 1, D] float32, or None.
+        order: R lists of B lists: token positions newly masked at this ratio, the most important first.
+    """
+
+    ratios: list[float]
+    rankable: Tensor
+    input_ids: Tensor
+    logits: Tensor
+    signals: Tensor | None
+    order: list[list[list[int]]]
+
+    def endpoints(self) -> tuple[Answers, Answers]:
+        """Answers on the unmasked and the fully masked input, the same for every measure."""
+        first, last = (Answers(self.logits[i], None if self.signals is None else self.signals[i]) for i in (0, -1))
+        return first, last
+
+
+@dataclass
+class Cost:
+    """Forward passes of rows while `counting`: `forward` rows, `equivalents` of a plain pass (with gradients: 3),
+    `tokens`; and `scored`, the distinct masked inputs of the curves."""
+
+    forward: int = 0
+    equivalents: int = 0
+    tokens: int = 0
+    scored: int = 0
+
+    @contextmanager
+    def counting(self, classifier: Classifier) -> Iterator[Cost]:
+        """Count every forward pass of `classifier` within the block."""
+
+        def count(module: Any, args: Any, kwargs: Mapping[str, Any]) -> None:
+            rows, tokens = kwargs["input_ids"].shape
+            self.forward += rows
+            self.equivalents += rows * (3 if torch.is_grad_enabled() else 1)
+            self.tokens += rows * tokens
+
+        handle = classifier.model.register_forward_pre_hook(count, with_kwargs=True)
+        try:
+            yield self
+        finally:
+            handle.remove()
+
+
+@dataclass(frozen=True)
+class Eraser:
+    """How to erase: everything about a curve but the rows.
+
+    Attributes:
+        measure: from `fmm.measures.build`. recursive: None for the measure's own default.
+        ratios: shares in [0, 1], 0 and 1 among them. explain: `first`, `second` or `both`: the text that is masked.
+        seed: of measures that draw. signals: also take MaSF's signals. token_budget: tokens in one pass.
+    """
+
+    classifier: Classifier
+    measure: Measure
+    ratios: Sequence[float]
+    recursive: bool | None = None
+    explain: str = "first"
+    seed: int = 0
+    signals: bool = False
+    token_budget: int | None = None
+
+    def __call__(
+        self, batch: Batch, target: Tensor, known: tuple[Answers, Answers] | None = None, cost: Cost | None = None
+    ) -> Erasure:
+        """Curves of a padded batch [B, T] for the logits `target` [B].
+
+        `known`: answers on the unmasked and fully masked rows, where another measure has them. The result of a row
+        does not depend on the other rows.
+        """
+        ratios = check_ratios(self.ratios)
+        batch = {key: value.cpu() for key, value in batch.items()}
+        walk = _Walk(self, batch, target.cpu(), rankable_tokens(batch, self.explain), cost or Cost())
+        for place, ratio in enumerate(ratios):
+            ends = known is not None and ratio in (0.0, 1.0)
+            walk.mask(ratio, known[int(ratio)] if ends and known else None)
+            walk.answer(max((later for later in ratios[place + 1 :] if later < 1), default=None))
+        return walk.result(ratios)
+
+
+class _Walk:
+    """State of B rows on their way from unmasked to fully masked."""
+
+    def __init__(self, eraser: Eraser, batch: Batch, target: Tensor, rankable: Tensor, cost: Cost) -> None:
+        self.eraser, self.batch, self.target, self.rankable, self.cost = eraser, batch, target, rankable, cost
+        self.mask_id, n = eraser.classifier.mask_id, len(target)
+        self.recursive = eraser.measure.recursive_default if eraser.recursive is None else eraser.recursive
+        self.ids = batch["input_ids"]
+        self.scores = torch.zeros(self.ids.shape)
+        self.explained = torch.zeros(n, dtype=torch.bool)  # rows whose scores belong to the present input
+        self.unanswered = torch.ones(n, dtype=torch.bool)  # rows whose logits do not
+        self.logits = torch.full((n, eraser.classifier.num_labels), float("nan"))
+        self.signals: Tensor | None = None
+        self.inputs: list[Tensor] = []
+        self.answers: list[Answers] = []
+        self.order: list[list[list[int]]] = []
+
+    def mask(self, ratio: float, known: Answers | None) -> None:
+        """Go on to the input of this ratio; `known` are its answers, if anybody has them."""
+        before = self.ids
+        if ratio > 0:
+            self.ids = mask_by_importance(before, self.scores, self.rankable, self.mask_id, ratio)
+        new = self.ids != before
+        changed = new.any(dim=1)
+        self.order.append(_most_important_first(self.scores, new))
+        self.unanswered |= changed
+        if self.recursive:
+            self.explained &= ~changed
+            self.scores[changed] = 0
+        self.cost.scored += int(changed.sum()) if self.inputs else len(changed)
+        if known is not None:
+            self.logits, self.signals = known.logits.clone(), None if known.signals is None else known.signals.clone()
+            self.unanswered[:] = False
+
+    def answer(self, last_choice: float | None) -> None:
+        """Find the answers on the present input, and scores where a ratio up to `last_choice` masks more of it.
+
+        A row is explained as soon as its input is there, though a later step may be the first that masks more of it:
+        measures that pass over the input anyway then give its logits too.
+        """
+        if self.eraser.signals:
+            self._evaluate()  # one pass for the metric, MaSF and the measure's reference
+        if last_choice is not None:
+            self._explain(last_choice)
+        self._evaluate()
+        self.inputs.append(self.ids)
+        signals = None if self.signals is None else self.signals.clone()
+        self.answers.append(Answers(self.logits.clone(), signals))
+
+    def _explain(self, last_choice: float) -> None:
+        masked = ((self.ids == self.mask_id) & self.rankable).sum(dim=1)
+        more = mask_count(last_choice, self.rankable.sum(dim=1)) > masked
+        rows = (more & ~self.explained).nonzero()[:, 0]
+        if not len(rows):
+            return
+        eraser = self.eraser
+        reference = self.logits[rows].masked_fill(self.unanswered[rows, None], float("nan"))
+        scores, logits = eraser.measure.explain(
+            eraser.classifier, self._rows(rows), self.target[rows],
+            explain=eraser.explain, seed=eraser.seed, reference=reference,
+        )  # fmt: skip
+        self.scores[rows] = scores
+        self.explained[rows] = True
+        if logits is not None:
+            open_rows = self.unanswered[rows]
+            self.logits[rows[open_rows]] = logits[open_rows]
+            self.unanswered[rows] = False
+
+    def _evaluate(self) -> None:
+        rows = self.unanswered.nonzero()[:, 0]
+        if not len(rows):
+            return
+        eraser = self.eraser
+        ragged = Rows.from_batch(self._rows(rows))
+        found = evaluate(eraser.classifier, ragged, token_budget=eraser.token_budget, signals=eraser.signals)
+        self.logits[rows] = found.logits
+        if found.signals is not None:
+            if self.signals is None:
+                self.signals = torch.empty(len(self.logits), *found.signals.shape[1:])
+            self.signals[rows] = found.signals
+        self.unanswered[rows] = False
+
+    def _rows(self, rows: Tensor) -> Batch:
+        return {key: value[rows] for key, value in self.batch.items()} | {"input_ids": self.ids[rows]}
+
+    def result(self, ratios: list[float]) -> Erasure:
+        """All steps together."""
+        signals = None if self.signals is None else torch.stack([a.signals for a in self.answers])  # type: ignore[misc]
+        logits = torch.stack([answers.logits for answers in self.answers])
+        return Erasure(ratios, self.rankable, torch.stack(self.inputs), logits, signals, self.order)
+
+
+def _most_important_first(scores: Tensor, new: Tensor) -> list[list[int]]:
+    """Positions where `new` [B, T], by descending score, ties to the earlier one."""
+    place = ranks(scores, new)
+    return [row.argsort()[:count].tolist() for row, count in zip(place, new.sum(dim=1).tolist())]

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY
 
 from fmm import overrides
 from fmm.errors import FmmError
@@ -33,13 +32,13 @@ def test_help_is_a_page_and_quick(run_cli):
 
 
 @pytest.mark.parametrize("argument", ["--help", "dataset=mnil"])
-def test_help_and_mistakes_do_not_import_torch(argument):
+def test_help_and_mistakes_do_not_import_torch(conf, argument):
     code = (
         "import sys; from pathlib import Path; from fmm.cli import main; "
-        f"main(Path({str(REPOSITORY / 'conf')!r}), [{argument!r}]); "
+        f"main(Path({str(conf)!r}), [{argument!r}]); "
         "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'pytorch_lightning', 'numpy')))"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=REPOSITORY).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=conf.parent).returncode == 0
 
 
 MISTAKES = [

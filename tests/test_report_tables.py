@@ -37,7 +37,15 @@ def test_csv_keeps_raw_values_and_splits_intervals(table):
 
 def test_latex_is_booktabs_and_escaped(table):
     source = table.latex()
-    for part in (r"\toprule", r"\midrule", r"\bottomrule", r"grad\_l2", r"$-$3.4", r"Faithfulness \& co", r"100\% of it"):
+    for part in (
+        r"\toprule",
+        r"\midrule",
+        r"\bottomrule",
+        r"grad\_l2",
+        r"$-$3.4",
+        r"Faithfulness \& co",
+        r"100\% of it",
+    ):
         assert part in source
     assert r"\begin{tabular}{lrrrr}" in source
 

@@ -106,7 +106,7 @@ def _column(
     if not required and not asked:
         return None
     wanted = str(asked or dataset.get(key) or key)
-    close = nearest(wanted, names)
+    close = nearest(wanted, names) or nearest(key, names)
     hint = f"did you mean explanation.{key}={close[0]}?" if close else f"name it with explanation.{key}="
     raise FmmError(f"{path} has no column {wanted!r}; {hint} (it has {', '.join(map(str, names)) or 'none'})")
 

@@ -32,11 +32,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 def checkpoint_callbacks(directory: Path, metric: str) -> list[ModelCheckpoint]:
     """Keep the weights of the best epoch by `val_<metric>` (the first of equals) and all that resuming needs."""
-    best = ModelCheckpoint(
-        dirpath=directory, filename=BEST, monitor=f"val_{metric}", mode="max", save_weights_only=True,
-        enable_version_counter=False,
-    )  # fmt: skip
-    last = ModelCheckpoint(dirpath=directory, filename=LAST.removesuffix(".ckpt"), enable_version_counter=False)
+    # At the end of the training epoch, not of its validation: a run resumed from there starts with the next epoch.
+    common = {"dirpath": directory, "enable_version_counter": False, "save_on_train_epoch_end": True}
+    best = ModelCheckpoint(filename=BEST, monitor=f"val_{metric}", mode="max", save_weights_only=True, **common)
+    last = ModelCheckpoint(filename=LAST.removesuffix(".ckpt"), **common)
     return [best, last]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,6 +46,7 @@ class MaskedFineTuning(LightningModule):
     Batches hold `input_ids`, `attention_mask`, `sequence_id` [B, T], `labels` and `example_id` [B], and for some
     models `token_type_ids`. Logs `train_loss` and, for every metric, `val_<metric>` on the selection set: the
     validation rows as they are (`nomask`), masked once at U[0, 1) (`mask`), or the one followed by the other (`both`).
+    `batches_per_epoch` counts the mini-batches of all processes together.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class MaskedFineTuning(LightningModule):
         mask_id: int,
         num_labels: int,
         metric_names: Sequence[str],
+        batches_per_epoch: int,
         strategy: str = "half_det",
         max_ratio: float = 1.0,
         selection: str = "both",
@@ -148,7 +151,9 @@ class MaskedFineTuning(LightningModule):
             {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
         ]
         optimizer = AdamW(groups, lr=options["learning_rate"], eps=options["adam_epsilon"], fused=True)
-        steps = int(self.trainer.estimated_stepping_batches)
+        # Not trainer.estimated_stepping_batches, which draws batches before a resumed run knows its epoch.
+        batches = math.ceil(options["batches_per_epoch"] / self.trainer.world_size)
+        steps = math.ceil(batches / self.trainer.accumulate_grad_batches) * self.trainer.max_epochs
         lengths = schedule_lengths(options["scheduler"], steps, options["batch_size"], options["warmup"])
         schedule = LambdaLR(optimizer, lambda step: learning_rate_factor(step, *lengths))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

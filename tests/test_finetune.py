@@ -14,7 +14,7 @@ def module(**options):
     config = BertConfig(
         vocab_size=50, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, num_labels=2
     )
-    defaults = {"mask_id": MASK, "num_labels": 2, "metric_names": ["accuracy"]}
+    defaults = {"mask_id": MASK, "num_labels": 2, "metric_names": ["accuracy"], "batches_per_epoch": 10}
     return MaskedFineTuning(BertForSequenceClassification(config), **defaults | options)
 
 
@@ -76,7 +76,7 @@ def test_selection_set_is_unmasked_rows_then_the_same_masked_once(selection, vie
 
 
 class TrainerOfTenSteps:
-    estimated_stepping_batches = 10
+    world_size, accumulate_grad_batches, max_epochs = 1, 1, 1
 
 
 def test_biases_and_norms_do_not_decay():

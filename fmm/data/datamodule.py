@@ -125,10 +125,10 @@ class TextClassificationDataModule(pl.LightningDataModule):
 
     def prepare_data(self) -> None:
         """Tokenise what the cache lacks. Safe in any number of processes: one builds, the others wait."""
-        self._open_splits()
+        self.setup()
 
     def setup(self, stage: str | None = None) -> None:
-        """Open the tokenised splits; tokenises first where `prepare_data` was not called."""
+        """Open the tokenised splits, once; what the cache lacks is tokenised first."""
         if not self._encoded:
             self._encoded = self._open_splits()
 
@@ -174,7 +174,10 @@ class TextClassificationDataModule(pl.LightningDataModule):
 
     def train_dataloader(self) -> DataLoader:
         """Shuffled batches of similar lengths; the order depends on (seed, epoch), see `TrainingBatches`."""
-        return self._loader(self.train, TrainingBatches(self.train.lengths, self.batch_size, self.seed))
+        sampler = TrainingBatches(self.train.lengths, self.batch_size, self.seed)
+        if self.trainer is not None:  # Lightning sets the epoch of a resumed run after it has drawn the first batches
+            sampler.set_epoch(self.trainer.fit_loop.epoch_progress.current.processed)
+        return self._loader(self.train, sampler)
 
     def val_dataloader(self) -> DataLoader:
         """Validation batches, longest rows first; `example_id` says which rows they are."""

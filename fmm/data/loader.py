@@ -91,6 +91,7 @@ def make_loader(
         num_workers=num_workers,
         persistent_workers=num_workers > 0,
         pin_memory=pin_memory,
+        generator=torch.Generator(),  # its own, as starting the loader would else move dropout's random numbers on
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import time
@@ -88,6 +89,7 @@ def _module(cfg: DictConfig, data: Any, model: Any, tokenizer: Any) -> MaskedFin
         mask_id=tokenizer.mask_token_id,
         num_labels=len(data.info.label_names),
         metric_names=list(data.info.metrics),
+        batches_per_epoch=math.ceil(len(data.train) / cfg.training.batch_size),
         strategy=cfg.masking.strategy,
         max_ratio=float(cfg.masking.max_ratio),
         selection=cfg.selection,

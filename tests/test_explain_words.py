@@ -1,8 +1,10 @@
 """Words from tokens."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from fmm.explain.evidence import evidence_table
 from fmm.explain.words import pool, rank_descending, word_of_token, word_spans
 
 
@@ -36,3 +38,18 @@ def test_pieces_are_summed_or_their_maximum_taken():
 
 def test_ranks_give_ties_to_the_earlier():
     assert rank_descending(np.array([1.0, 2.0, 2.0, np.nan])).tolist() == [2, 0, 1, -1]
+
+
+def test_evidence_counts_first_tokens_and_the_k_first():
+    def rows(measure, ranks):
+        spans = [(0, 3), (4, 8), (9, 13), (14, 18)]
+        return [
+            {"row": 0, "measure": measure, "text": "first", "rank": rank, "start": a, "end": b}
+            for rank, (a, b) in zip(ranks, spans)
+        ]
+
+    tokens = pa.Table.from_pylist(rows("good", [1, 0, 2, 3]) + rows("poor", [0, 3, 2, 1]))
+    table = evidence_table(tokens, [[(0, 8)]])
+    good, poor = table.rows
+    assert good[:3] == ["good", 1, 1.0] and good[4] == 1.0 and good[5] == 0.5
+    assert poor[2] == 1.0 and poor[4] == 0.5

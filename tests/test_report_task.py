@@ -249,7 +249,7 @@ def test_missing_baseline_and_missing_curves_print_the_command(tmp_path):
 
 
 def test_where_names_what_it_does_not_know(output):
-    with pytest.raises(FmmError, match="dat.split"):
+    with pytest.raises(FmmError, match=r"dat\.split"):
         load(output, ["sst2"], where=["dat.split=test"])
     with pytest.raises(FmmError, match="name=value"):
         load(output, ["sst2"], where=["seed"])

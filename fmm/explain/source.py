@@ -18,7 +18,10 @@ from fmm.errors import FmmError, nearest, unknown
 
 @dataclass
 class Source:
-    """Rows to explain. `labels` are gold labels by name, None where a row has none."""
+    """Rows to explain. `labels` are gold labels by name, None where a row has none.
+
+    `evidence` holds, where it is known, each row's character spans of the first text that decide its label.
+    """
 
     kind: str  # text | file | split
     name: str
@@ -26,6 +29,7 @@ class Source:
     pairs: list[str] | None
     labels: list[str | None]
     example_ids: NDArray[np.int64]
+    evidence: list[list[tuple[int, int]]] | None = None
 
     @property
     def identity(self) -> str:
@@ -68,7 +72,7 @@ def of_split(data: Any, split: str) -> Source:
     rows, names = data.raw(split), data.info.label_names
     labels = [names[label] if label >= 0 else None for label in rows.labels.tolist()]
     pairs = None if rows.pairs is None else list(rows.pairs)
-    return Source("split", split, list(rows.texts), pairs, labels, rows.example_ids)
+    return Source("split", split, list(rows.texts), pairs, labels, rows.example_ids, rows.evidence)
 
 
 def of_file(path: Path, dataset: Mapping[str, Any], options: Mapping[str, Any]) -> Source:

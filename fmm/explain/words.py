@@ -30,7 +30,7 @@ def word_spans(text: str, mask_token: str | None = None) -> list[Span]:
 def word_of_token(spans: Sequence[Span], words: Sequence[Span], text: str) -> list[int]:
     """Number of the word in which each token starts, blanks in front of it aside; −1 where there is none.
 
-    >>> word_of_token([(0, 2), (2, 5), (5, 9)], [(0, 5), (6, 9)], "duller now")
+    >>> word_of_token([(0, 4), (4, 6), (6, 10)], [(0, 6), (7, 10)], "duller now")
     [0, 0, 1]
     """
     starts = [start for start, _ in words]

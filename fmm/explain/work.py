@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from numpy.typing import NDArray
 
@@ -176,7 +177,7 @@ def cut_characters(job: Job, row: int) -> int:
 
 def word_table(job: Job, tokens: pa.Table) -> pa.Table:
     """Scores of whole words of the explained texts, from the table of tokens sorted by row, measure and position."""
-    ranked = tokens.filter(pa.compute.is_valid(tokens["rank"]))
+    ranked = tokens.filter(pc.is_valid(tokens["rank"]))
     columns = {name: ranked[name].to_pylist() for name in ("row", "measure", "text", "start", "end", "score", "signed")}
     keys = list(zip(columns["row"], columns["measure"], columns["text"]))
     starts = [i for i in range(len(keys)) if i == 0 or keys[i] != keys[i - 1]]

@@ -32,7 +32,9 @@ function textNode(text, which, row, number, cut) {
   row.w.forEach(([start, end, of], i) => {
     if (of !== which || scores[i] === null) return;
     if (start > at) box.append(text.slice(at, start));
-    box.append(wordNode(text.slice(start, end), scores[i], largest, row.r[number][i], measure));
+    const word = wordNode(text.slice(start, end), scores[i], largest, row.r[number][i], measure);
+    if (row.e && row.e.includes(i)) word.classList.add("framed");
+    box.append(word);
     at = end;
   });
   if (cut !== null && cut < text.length) {

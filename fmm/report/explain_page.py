@@ -30,6 +30,8 @@ the explained label</span>
 <span><b>bold</b> the first-ranked word</span>
 <span>colour is relative to the largest score of the text</span></div>"""
 
+_LEGEND_FRAMED = _LEGEND.replace("</div>", "<span><i class='w framed'>framed</i> known evidence</span></div>")
+
 
 @dataclass(frozen=True)
 class Page:
@@ -41,23 +43,33 @@ class Page:
     measures: Sequence[str]
 
 
-def render(page: Page, examples: pa.Table, words: pa.Table, ends: dict[int, list[int | None]], max_rows: int) -> str:
+def render(
+    page: Page,
+    examples: pa.Table,
+    words: pa.Table,
+    ends: dict[int, list[int | None]],
+    max_rows: int,
+    evidence: Sequence[Sequence[tuple[int, int]]] | None = None,
+) -> str:
     """Return the page of the first `max_rows` examples.
 
     `examples` and `words` are the tables of `fmm.explain.work`; `ends` gives, for rows that were cut, where the model's
-    input ended in each text (None: not cut).
+    input ended in each text (None: not cut). Words that touch a row's `evidence` spans of the first text are framed.
     """
     data = page_data(examples.slice(0, max_rows), words, ends, page.measures)
+    for row, number in zip(data["rows"], examples["row"].to_pylist()) if evidence is not None else ():
+        row["e"] = _framed(row, evidence[number]) if evidence is not None else []
     notes = [*page.notes]
     if examples.num_rows > max_rows:
         notes.append(f"The first {max_rows} of {examples.num_rows} examples; the Parquet files hold all.")
+    legend = _LEGEND if evidence is None else _LEGEND_FRAMED
     style, script = ((_HERE / f"explain.{kind}").read_text("utf-8") for kind in ("css", "js"))
     lines = "".join(f"<p class=soft>{html.escape(line)}</p>" for line in (page.lead, *notes))
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{html.escape(page.title)}</title><style>{style}</style></head><body>"
-        f"<header><h1>{html.escape(page.title)}</h1>{lines}{_LEGEND}</header>{_FORM}<main>"
+        f"<header><h1>{html.escape(page.title)}</h1>{lines}{legend}</header>{_FORM}<main>"
         "<p class=soft id=count role=status></p><div id=list></div><button id=more type=button hidden></button>"
         "<noscript>This page draws its examples with a small script.</noscript>"
         f'</main><footer></footer><script type="application/json" id=data>{embedded(data)}</script>'
@@ -134,6 +146,13 @@ def _row(
         "r": ranks,
         "ends": [None if end is None else to_utf16[i][end] for i, end in enumerate(ends or [None, None])],
     }
+
+
+def _framed(row: dict[str, Any], spans: Sequence[tuple[int, int]]) -> list[int]:
+    """Numbers of the words of the first text that touch one of the character `spans`."""
+    at = _utf16(row["text"])
+    here = [(at[a], at[b]) for a, b in spans]
+    return [i for i, (a, b, of) in enumerate(row["w"]) if of == 0 and any(a < end and start < b for start, end in here)]
 
 
 def _utf16(text: str) -> list[int] | range:

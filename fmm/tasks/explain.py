@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from omegaconf import DictConfig
 from transformers.utils import logging as transformers_logging
 
@@ -12,7 +13,9 @@ from fmm import records
 from fmm.errors import FmmError, unknown
 from fmm.explain import source as sources
 from fmm.explain import work
+from fmm.explain.evidence import evidence_table
 from fmm.explain.source import Source
+from fmm.explain.work import Job
 from fmm.measures import build
 from fmm.records import Record, Run
 from fmm.report import explain_page, terminal
@@ -45,6 +48,8 @@ def run(cfg: DictConfig) -> Record:
             print(f"done already ({record.created}); force=true does it again")
     if source.kind == "text":
         _print_words(record)
+    if (record.directory / "evidence.md").exists():
+        print((record.directory / "evidence.md").read_text("utf-8"))
     print(f"page: {record.directory / 'explain.html'}")
     print(f"record: {record.directory / records.RECORD}")
     return record
@@ -146,17 +151,11 @@ def _explain(
     words = work.word_table(job, tokens)
     for name, table in (("tokens", tokens), ("words", words), ("examples", examples)):
         run.write_parquet(f"{name}.parquet", table)
-    names = [str(measure["name"]) for measure in measures]
-    page = explain_page.Page(
-        "Which words decided this?",
-        f"{source.name} ({len(source.texts)} examples) of {cfg.dataset.name}, explained by {', '.join(names)}; "
-        f"model {trained.directory}.",
-        notes,
-        names,
-    )
-    run.write_text(
-        "explain.html", explain_page.render(page, examples, words, input_ends(job), int(cfg.explanation.page_rows))
-    )
+    _write_page(cfg, run, trained, job, (examples, words), notes)
+    if source.evidence is not None:
+        looked = evidence_table(tokens, source.evidence)
+        run.write_text("evidence.csv", looked.csv())
+        run.write_text("evidence.md", looked.markdown())
     correct = [g == p for g, p in zip(examples["gold"].to_pylist(), examples["predicted"].to_pylist()) if g is not None]
     results = {
         "n_examples": len(source.texts),
@@ -170,6 +169,18 @@ def _explain(
     record = run.finish(results)
     work.remove_parts(run)
     return record
+
+
+def _write_page(
+    cfg: DictConfig, run: Run, trained: TrainedModel, job: Job, tables: tuple[pa.Table, pa.Table], notes: list[str]
+) -> None:
+    names = [str(measure["name"]) for measure in job.measures]
+    lead = (
+        f"{job.source.name} ({len(job.source.texts)} examples) of {cfg.dataset.name}, explained by {', '.join(names)}"
+    )
+    page = explain_page.Page("Which words decided this?", f"{lead}; model {trained.directory}.", notes, names)
+    rows = int(cfg.explanation.page_rows)
+    run.write_text("explain.html", explain_page.render(page, *tables, input_ends(job), rows, job.source.evidence))
 
 
 def _print_words(record: Record) -> None:

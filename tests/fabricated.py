@@ -54,7 +54,7 @@ def racu(output: Path, model, measure: str, rows: int = 120, faithful: float | N
     results = {"n_examples": rows, "metrics": ["accuracy", "macro_f1"], "checkpoint_metric": "accuracy", "curve": []}
     results |= {"seconds": 12.0 + 30 * ("loo" in measure), "n_forward": 1300 * (1 + 9 * ("loo" in measure))}
     results |= {"forward_equivalents": results["n_forward"] * 1.0, "acu": None, "racu": None, "racu_undefined": None}
-    return run.finish(results | {"baseline_key": None, "masf": {}}, seconds=15.0)
+    return run.finish(results | {"baseline_key": None, "masf": None}, seconds=15.0)
 
 
 def curve_table(rows: int, classes: int, seed: int, strength: float, strategy: str, noise: int) -> pa.Table:

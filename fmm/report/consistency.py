@@ -33,11 +33,26 @@ def check(runs: Sequence[Record], models: Mapping[str, Record], allow: Iterable[
     Raises FmmError that names the setting, its values and the records that hold them.
     """
     allowed = tuple(allow)
+    if "data.max_test_rows" in allowed:
+        allowed += ("data.fingerprint",)  # it covers the choice of rows
     _agree(runs, _versions, lambda run: "", (), allowed)
     for group, ignored in _RULES:
         _agree(runs, _settings, group, ignored, allowed)
     used = [models[key] for key in sorted({model_key(run) for run in runs}) if key in models]
-    _agree(used, _training, lambda run: run.dataset, ("train.seed", "train.masking", "train.data.fingerprint"), allowed)
+    _agree(used, _training, lambda run: run.dataset, _TRAINED_APART, allowed)
+
+
+_TRAINED_APART = ("train.seed", "train.masking")
+
+
+def trained_alike(used: Iterable[Record], trained: Iterable[Record]) -> list[Record]:
+    """Those of the `trained` records that differ from one of the `used` models in nothing but seed and masking."""
+
+    def common(model: Record) -> tuple[str, dict[str, Any]]:
+        return model.dataset, {k: v for k, v in _training(model).items() if not _matches(k, _TRAINED_APART)}
+
+    wanted = [common(model) for model in used]
+    return [model for model in trained if common(model) in wanted]
 
 
 def _settings(run: Record) -> dict[str, Any]:
@@ -95,7 +110,8 @@ def _agree(
     """Raise unless all runs of a group have equal values, but for the `ignored` and `allowed` names."""
     seen: dict[tuple[str, str], tuple[Any, Record]] = {}
     for run in runs:
-        for name, value in values(run).items():
+        # the fingerprint last: it only sums up what another setting may name
+        for name, value in sorted(values(run).items(), key=lambda item: item[0].endswith("fingerprint")):
             if _matches(name, ignored) or _matches(name, allowed):
                 continue
             first, other = seen.setdefault((group(run), name), (value, run))

@@ -164,8 +164,35 @@ def masf_long(analysis: Analysis) -> Table:
     return Table("masf_by_ratio", f"MaSF by ratio, {analysis.group.name}", columns, rows)
 
 
+def masf_levels(analysis: Analysis) -> Table:
+    """Shares below every level and the global p-values, by measure, ratio and seed, as the records have them."""
+    levels = ("0.001", "0.005", "0.01", "0.05", "0.1")
+    columns = [
+        Column("measure", "measure", text, False),
+        Column("seed", "seed", text),
+        Column("masking_ratio", "masked (%)", percent),
+        *(Column(f"below_{level}", f"p < {level} (%)", percent) for level in levels),
+        Column("simes", "Simes", pvalue),
+        Column("fisher", "Fisher", pvalue),
+        Column("n", "rows", whole),
+        Column("n_calibration", "n to compare with", whole),
+    ]
+    test, rows = analysis.masf[0].test, []
+    for seed, found in sorted(analysis.group.runs.items()):
+        for measure, run in sorted(found.items()):
+            for at in (run.results.get("masf") or {}).get(test, []):
+                shares = [at["below"].get(level) for level in levels]
+                ends = [at["simes"], at["fisher"], at["n"], at["n_calibration"]]
+                rows.append([measure, seed, at["masking_ratio"], *shares, *ends])
+    notes = [
+        "– where a level is below 1 / (n + 1), so that no p-value can reach it. Simes and Fisher are global p-values; "
+        "Fisher by the survival function, where the authors print its opposite."
+    ]
+    return Table("masf_levels", f"MaSF at every level ({test}), {analysis.group.name}", columns, rows, notes)
+
+
 def by_strategy(dataset: str, trained: list[Record]) -> dict[str, list[Record]]:
-    """Train records of a dataset by masking strategy, those with the settings of most others left as they are."""
+    """Train records of a dataset by masking strategy."""
     found: dict[str, list[Record]] = {}
     for record in trained:
         if record.dataset == dataset:

@@ -64,7 +64,8 @@ class Group:
 def load(
     output_dir: str | Path, datasets: Sequence[str] | None, where: Iterable[str] = (), allow: Iterable[str] = ()
 ) -> tuple[list[Group], list[Record]]:
-    """Groups of the finished racu records under `output_dir` (of `datasets`, or of all), and the train records there.
+    """Groups of the finished racu records under `output_dir` (of `datasets`, or of all), and the train
+    records that differ from their models in seed and masking alone.
 
     Raises FmmError where there is none, where records do not belong together, or where the random baseline is missing.
     """
@@ -82,7 +83,8 @@ def load(
     consistency.check(runs, models, allow)
     cells = sorted({(run.dataset, consistency.strategy(run)) for run in runs})
     groups = [group for cell in cells for group in _groups(cell, runs, models)]
-    return groups, [record for record in trained if record.dataset in {run.dataset for run in runs}]
+    used = [model for group in groups for model in group.models.values()]
+    return groups, consistency.trained_alike(used, trained)
 
 
 def _groups(cell: tuple[str, str], runs: Sequence[Record], models: Mapping[str, Record]) -> list[Group]:

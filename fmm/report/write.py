@@ -23,6 +23,8 @@ FOOT = (
     "Method: Faithfulness Measurable Masked Language Models, arXiv 2310.07819; Recursive ROAR, arXiv 2110.08412.",
 )
 
+_BY_MEASURE, _BY_ROW = "ACU by measure", "row by row"  # pictures with a line per measure
+
 
 @dataclass(frozen=True)
 class Options:
@@ -80,15 +82,16 @@ def _section(run: Run, analysis: Analysis) -> page.Section:
     section.tables = [contents.faithfulness(analysis)]
     if not analysis.results:
         return section
-    drawings = [("ACU by measure", figures.ranking(analysis))]
+    drawings = [(_BY_MEASURE, figures.ranking(analysis))]
     drawings += [(r.measure, figures.erasure(analysis, r.measure)) for r in analysis.results]
     if analysis.masf:
         drawings.append(("MaSF", figures.masf(analysis)))
     values = slices.per_example(group)
-    drawings.append(("row by row", figures.per_example({r.measure: values[r.measure][1] for r in analysis.results})))
+    drawings.append((_BY_ROW, figures.per_example({r.measure: values[r.measure][1] for r in analysis.results})))
     for title, draw in drawings:
-        figures.save(draw, run.directory / "figures", f"{group.name}-{title}")
-        section.figures.append((title, figures.svg(draw, f"{group.name}: {title}")))
+        size = (4.2, max(2.9, 0.9 + 0.27 * len(analysis.results))) if title in (_BY_MEASURE, _BY_ROW) else (4.2, 2.9)
+        figures.save(draw, run.directory / "figures", f"{group.name}-{title}", size)
+        section.figures.append((title, figures.svg(draw, f"{group.name}: {title}", size)))
     labels = next((m.results["label_names"] for m in group.models.values()), [])
     section.tables += [contents.masf(analysis)] if analysis.masf else []
     section.tables += [contents.comparisons(analysis), slices.slice_table(group, labels)]
@@ -97,7 +100,7 @@ def _section(run: Run, analysis: Analysis) -> page.Section:
         contents.cost(analysis),
         contents.papers_intervals(analysis),
     ]
-    section.details += [contents.masf_long(analysis)] if analysis.masf else []
+    section.details += [contents.masf_long(analysis), contents.masf_levels(analysis)] if analysis.masf else []
     run.write_parquet(f"per_example-{_safe(group.name)}.parquet", _per_example_table(values))
     return section
 

@@ -24,7 +24,8 @@ def prepare(
     dataset_labels: list[str] | None,
 ) -> Job:
     """Load the model and tokenise the rows, refusing labels that do not match by name; says what was cut."""
-    classifier, tokenizer = load_classifier(str(directory), dtype=getattr(torch, cfg.inference.dtype))
+    device = "cpu" if cfg.trainer.accelerator == "cpu" else "auto"
+    classifier, tokenizer = load_classifier(str(directory), device, getattr(torch, cfg.inference.dtype))
     if cfg.inference.token_budget is not None:
         classifier.token_budget = int(cfg.inference.token_budget)
     names = classifier.label_names
@@ -35,6 +36,8 @@ def prepare(
     limit = min(classifier.max_length, int(cfg.data.max_length or classifier.max_length))
     rows = encode(tokenizer, source.texts, source.pairs, limit, offsets=True)
     target = cfg.target
+    if isinstance(target, int) and dataset_labels is not None and 0 <= target < len(mapping):
+        target = mapping[target]  # a number means the dataset's label
     if isinstance(target, str) and target not in ("gold", "predicted", *names):
         raise unknown("target", target, ["gold", "predicted", *names])
     return Job(classifier, tokenizer, source, rows, source.gold(names), measures, target, cfg.explain, int(cfg.seed))

@@ -222,5 +222,10 @@ def compose_or_explain(conf: Path, arguments: Sequence[str]) -> DictConfig:
         return _compose(conf, tuple(arguments))
     except (HydraException, OmegaConfBaseException) as error:
         lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()]
-        reason = "; ".join(dict.fromkeys(lines[:2])).rstrip(".")
+        launcher = next((a.split("=", 1)[1] for a in arguments if a.startswith("hydra/launcher=")), None)
+        if launcher and "hydra/launcher" in lines[0]:
+            raise FmmError(
+                f"hydra/launcher={launcher} is not installed: pip install hydra-{launcher.split('_')[0]}-launcher"
+            ) from error
+        reason = "; ".join(dict.fromkeys(lines[:2])).rstrip(".:")
         raise FmmError(f"these settings do not fit together: {reason}") from error

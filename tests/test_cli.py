@@ -70,6 +70,7 @@ MISTAKES = [
     (["--epochs", "3"], ["unknown flag '--epochs'"]),
     (["seed=0,1"], ["'seed=0,1' holds several values", "-m"]),
     (["-m", "seed=0,1", "traning.max_epochs=3"], ["unknown key 'traning.max_epochs'"]),
+    (["-m", "seed=0,1", "hydra/launcher=nowhere"], ["is not installed", "pip install hydra-nowhere-launcher"]),
     (["-m", "dataset=mnil,mmli"], ["unknown dataset 'mnil'"]),
 ]
 

@@ -11,6 +11,7 @@ unmasked and the fully masked input, the same for all measures, can be handed in
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,6 +37,9 @@ class Answers:
     signals: Tensor | None
 
 
+Known = tuple[Answers | None, Answers | None]
+
+
 @dataclass(frozen=True)
 class Erasure:
     """The curves of B rows of T tokens over R rising ratios.
@@ -54,21 +58,17 @@ class Erasure:
     signals: Tensor | None
     order: list[list[list[int]]]
 
-    def endpoints(self) -> tuple[Answers, Answers]:
-        """Answers on the unmasked and the fully masked input, the same for every measure."""
-        first, last = (Answers(self.logits[i], None if self.signals is None else self.signals[i]) for i in (0, -1))
-        return first, last
-
 
 @dataclass
 class Cost:
     """Forward passes of rows while `counting`: `forward` rows, `equivalents` of a plain pass (with gradients: 3),
-    `tokens`; and `scored`, the distinct masked inputs of the curves."""
+    `tokens`, `seconds`; and `scored`, the distinct masked inputs of the curves."""
 
     forward: int = 0
     equivalents: int = 0
     tokens: int = 0
     scored: int = 0
+    seconds: float = 0.0
 
     @contextmanager
     def counting(self, classifier: Classifier) -> Iterator[Cost]:
@@ -80,11 +80,13 @@ class Cost:
             self.equivalents += rows * (3 if torch.is_grad_enabled() else 1)
             self.tokens += rows * tokens
 
+        started = time.perf_counter()
         handle = classifier.model.register_forward_pre_hook(count, with_kwargs=True)
         try:
             yield self
         finally:
             handle.remove()
+            self.seconds += time.perf_counter() - started
 
 
 @dataclass(frozen=True)
@@ -106,20 +108,17 @@ class Eraser:
     signals: bool = False
     token_budget: int | None = None
 
-    def __call__(
-        self, batch: Batch, target: Tensor, known: tuple[Answers, Answers] | None = None, cost: Cost | None = None
-    ) -> Erasure:
+    def __call__(self, batch: Batch, target: Tensor, known: Known = (None, None), cost: Cost | None = None) -> Erasure:
         """Curves of a padded batch [B, T] for the logits `target` [B].
 
-        `known`: answers on the unmasked and fully masked rows, where another measure has them. The result of a row
-        does not depend on the other rows.
+        `known`: answers on the unmasked and fully masked rows, where another measure has them (perhaps without
+        signals: those of the result are then NaN until the row changes). A row's result does not depend on the others.
         """
         ratios = check_ratios(self.ratios)
         batch = {key: value.cpu() for key, value in batch.items()}
-        walk = _Walk(self, batch, target.cpu(), rankable_tokens(batch, self.explain), cost or Cost())
+        walk = _Walk(self, batch, target.cpu(), rankable_tokens(batch, self.explain), Cost() if cost is None else cost)
         for place, ratio in enumerate(ratios):
-            ends = known is not None and ratio in (0.0, 1.0)
-            walk.mask(ratio, known[int(ratio)] if ends and known else None)
+            walk.mask(ratio, known[int(ratio)] if ratio in (0.0, 1.0) else None)
             walk.answer(max((later for later in ratios[place + 1 :] if later < 1), default=None))
         return walk.result(ratios)
 
@@ -155,8 +154,9 @@ class _Walk:
             self.scores[changed] = 0
         self.cost.scored += int(changed.sum()) if self.inputs else len(changed)
         if known is not None:
-            self.logits, self.signals = known.logits.clone(), None if known.signals is None else known.signals.clone()
-            self.unanswered[:] = False
+            self.logits, self.unanswered = known.logits.clone(), torch.zeros_like(self.unanswered)
+            if known.signals is not None:
+                self.signals = known.signals.clone()
 
     def answer(self, last_choice: float | None) -> None:
         """Find the answers on the present input, and scores where a ratio up to `last_choice` masks more of it.
@@ -202,7 +202,7 @@ class _Walk:
         self.logits[rows] = found.logits
         if found.signals is not None:
             if self.signals is None:
-                self.signals = torch.empty(len(self.logits), *found.signals.shape[1:])
+                self.signals = torch.full((len(self.logits), *found.signals.shape[1:]), float("nan"))
             self.signals[rows] = found.signals
         self.unanswered[rows] = False
 
@@ -211,7 +211,10 @@ class _Walk:
 
     def result(self, ratios: list[float]) -> Erasure:
         """All steps together."""
-        signals = None if self.signals is None else torch.stack([a.signals for a in self.answers])  # type: ignore[misc]
+        signals = None
+        if self.signals is not None:
+            nothing = torch.full_like(self.signals, float("nan"))
+            signals = torch.stack([nothing if a.signals is None else a.signals for a in self.answers])
         logits = torch.stack([answers.logits for answers in self.answers])
         return Erasure(ratios, self.rankable, torch.stack(self.inputs), logits, signals, self.order)
 

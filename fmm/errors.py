@@ -10,6 +10,11 @@ class FmmError(ValueError):
     """A mistake the user can mend. The message is one sentence, shown without a traceback."""
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of a library says, cut to one line so that it fits into a sentence."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
 def nearest(name: str, options: Iterable[str], limit: int = 3) -> list[str]:
     """Return up to `limit` of `options` that look most like `name`, best first.
 

@@ -9,7 +9,6 @@ import hashlib
 import json
 import logging
 import tarfile
-import tempfile
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +19,7 @@ from fmm.data.raw import SPLITS, DatasetInfo, RawData, RawSplit, Spans, raw_spli
 from fmm.data.sources import TIMEOUT, download
 from fmm.data.splits import split_rule
 from fmm.errors import FmmError
+from fmm.records import atomic_path
 
 log = logging.getLogger(__name__)
 
@@ -118,17 +118,14 @@ def _original(url: str, cache_dir: Path, hub_error: FmmError) -> Path:
     target = cache_dir / "hub" / ARCHIVE
     if target.is_file():
         return target
-    target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with (
-            urllib.request.urlopen(url, timeout=TIMEOUT) as answer,
-            tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as draft,
-        ):
-            while block := answer.read(1 << 20):
-                draft.write(block)
+        with urllib.request.urlopen(url, timeout=TIMEOUT) as answer:
+            content = answer.read()
     except OSError as error:
         raise FmmError(f"{hub_error}; the original host {url} does not answer either ({error})") from error
-    return Path(draft.name).replace(target)
+    with atomic_path(target) as draft:
+        draft.write_bytes(content)
+    return target
 
 
 def _content(place: Path, file: str) -> bytes:

@@ -7,13 +7,15 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock
 from torch import Tensor
 
 from fmm.data.encoding import encode
@@ -100,7 +102,8 @@ def write_split(directory: Path, arrays: dict[str, np.ndarray]) -> None:
 
     Call it under the lock. Raises FmmError when the disk refuses.
     """
-    directory.parent.mkdir(parents=True, exist_ok=True)
+    for abandoned in directory.parent.glob(f".{directory.name}-*"):
+        shutil.rmtree(abandoned, ignore_errors=True)  # of a process that was killed: no other writes under the lock
     draft = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
     try:
         for name, values in arrays.items():
@@ -130,6 +133,23 @@ def read_split(directory: Path) -> dict[str, np.ndarray] | None:
         return {name.removesuffix(".npy"): np.load(directory / name, mmap_mode="r") for name in sums}
     except (OSError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of a file or folder of the cache, whose parent is made. Raises FmmError where that cannot be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(f"{path}.lock")
+        lock.acquire()
+    except OSError as error:
+        raise FmmError(
+            f"cannot write in {path.parent} ({error.strerror or error}); set data.cache_dir to another folder"
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _checksum(path: Path) -> str:

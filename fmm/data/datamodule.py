@@ -12,10 +12,9 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from filelock import FileLock
 from torch.utils.data import DataLoader
 
-from fmm.data.cache import VERSION, EncodedSplit, encode_split, read_split, write_split
+from fmm.data.cache import VERSION, EncodedSplit, encode_split, locked, read_split, write_split
 from fmm.data.encoding import tokenizer_hash
 from fmm.data.loader import EvaluationBatches, TrainingBatches, make_loader
 from fmm.data.raw import SPLITS, DatasetInfo, RawData, RawSplit
@@ -134,8 +133,8 @@ class TextClassificationDataModule(pl.LightningDataModule):
 
     def _open_splits(self) -> dict[str, EncodedSplit]:
         folder = self.cache_dir / self.dataset["name"] / self.cache_key
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{folder}.lock"):
+        with locked(folder):
+            folder.mkdir(exist_ok=True)
             arrays = {name: self._open(folder / name, rows) for name, rows in self._read().splits.items()}
         return {name: EncodedSplit(part, self.tokenizer) for name, part in arrays.items()}
 

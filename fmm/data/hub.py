@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from fmm.data.raw import SPLITS, DatasetInfo, RawData, RawSplit, raw_split
 from fmm.data.sources import Source, locate
 from fmm.data.splits import authors_cut, split_rule, stratified_parts
-from fmm.errors import FmmError
+from fmm.errors import FmmError, first_line
 
 
 def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cache_dir: Path) -> RawData:
@@ -79,9 +80,7 @@ def _table(paths: list[Path]) -> pa.Table:
     try:
         return pa.concat_tables([pq.read_table(path) for path in paths])
     except (pa.ArrowException, OSError) as error:
-        raise FmmError(
-            f"{paths[0]} is not a readable Parquet file ({str(error).splitlines()[0]}); fetch it again"
-        ) from error
+        raise FmmError(f"{paths[0]} is not a readable Parquet file ({first_line(error)}); fetch it again") from error
 
 
 def _rows(table: pa.Table, dataset: Mapping[str, Any], path: Path) -> RawSplit:
@@ -97,8 +96,6 @@ def _rows(table: pa.Table, dataset: Mapping[str, Any], path: Path) -> RawSplit:
         )
     texts = table[fields[0]]
     if dataset.get("strip"):
-        import pyarrow.compute as pc
-
         texts = pc.utf8_trim_whitespace(texts)
     return raw_split(texts, table[fields[1]] if len(fields) > 1 else None, labels)
 

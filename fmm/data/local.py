@@ -105,6 +105,12 @@ def _text(row: Mapping[str, Any], column: str, path: Path, number: int) -> str:
         )
     if value is None or not value.strip():
         raise FmmError(f"{path} row {number} has an empty text in column {column!r}; fill it in or drop the row")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise FmmError(
+            f"{path} row {number} has half a character ({error.object[error.start]!r}) in {column!r}"
+        ) from error
     return value
 
 

@@ -19,13 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
-from filelock import FileLock
 
+from fmm.data.cache import locked
 from fmm.data.hub import kind_of_split
 from fmm.data.raw import SPLITS, DatasetInfo, RawData, raw_split
 from fmm.data.sources import sha256
 from fmm.data.tables import read_rows_without_header
-from fmm.errors import FmmError, unknown
+from fmm.errors import FmmError, first_line, unknown
+from fmm.records import write_parquet
 
 VERSION = 1  # of the joined table; raise it when what is read from the same files changes
 
@@ -83,14 +84,11 @@ def _joined(dataset: Mapping[str, Any], files: Mapping[str, Path], cache_dir: Pa
     parts = [stats, sha256(files["id_list"]), dataset["code"], VERSION]
     key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     target = cache_dir / dataset["name"] / f"{key}.parquet"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{target}.lock"):
+    with locked(target):
         if target.is_file():
             return pq.read_table(target)
         table = _join(files, dataset["code"])
-        draft = target.with_suffix(".draft")
-        pq.write_table(table, draft)
-        draft.replace(target)
+        write_parquet(target, table)
     return table
 
 
@@ -169,5 +167,5 @@ def _batches(path: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
             yield batch.filter(pa.array(~missing))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FmmError(
-            f"{path} cannot be read as the MIMIC-III table with {', '.join(columns)} ({str(error).splitlines()[0]})"
+            f"{path} cannot be read as the MIMIC-III table with {', '.join(columns)} ({first_line(error)})"
         ) from error

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fmm.errors import FmmError
+from fmm.errors import FmmError, first_line
+from fmm.records import write_json
 
 log = logging.getLogger(__name__)
 
@@ -68,10 +68,7 @@ def from_hub(hub: Mapping[str, Any], splits: list[str], cache_dir: Path) -> Sour
     found = _noted(note, hub, splits)
     if found is None:
         found = _resolve(hub, splits)
-        note.parent.mkdir(parents=True, exist_ok=True)
-        draft = note.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(found))
-        draft.replace(note)
+        write_json(note, found)
     files = {split: [download(hub["id"], name, found["commit"]) for name in found["files"][split]] for split in splits}
     origin = {"source": f"hub:{hub['id']}/{hub['config']}", "revision": found["revision"], "commit": found["commit"]}
     return Source(files, origin)
@@ -99,7 +96,7 @@ def _resolve(hub: Mapping[str, Any], splits: list[str]) -> dict[str, Any]:
             builder = datasets.load_dataset_builder(hub["id"], hub["config"], revision=commit)
         except (RuntimeError, ValueError, FileNotFoundError) as error:
             # RuntimeError: a script dataset, which `datasets` no longer runs; ValueError: no such configuration.
-            reasons.append(f"{revision}: {str(error).splitlines()[0]}")
+            reasons.append(f"{revision}: {first_line(error)}")
             continue
         urls = builder.config.data_files or {}
         missing = [split for split in splits if split not in urls]
@@ -127,12 +124,14 @@ def _commit(hub: Mapping[str, Any], revision: str) -> str | None:
 
 def download(hub_id: str, name: str, commit: str) -> Path:
     """Fetch one file of a hub dataset at a commit; from the hub's own cache when it is there."""
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+    from huggingface_hub import HfApi, hf_hub_download, try_to_load_from_cache
 
     cached = try_to_load_from_cache(hub_id, name, revision=commit, repo_type="dataset")
     if isinstance(cached, str):
         return Path(cached)
     try:
+        # Without network this fails at once, where the download below would retry for half a minute.
+        HfApi().dataset_info(hub_id, revision=commit, timeout=TIMEOUT)
         return Path(hf_hub_download(hub_id, name, revision=commit, repo_type="dataset"))
     except Exception as error:
         raise unreachable(hub_id, name, error) from error
@@ -140,9 +139,8 @@ def download(hub_id: str, name: str, commit: str) -> Path:
 
 def unreachable(hub_id: str, name: str, error: Exception) -> FmmError:
     """The sentence for a hub that does not answer."""
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
     return FmmError(
-        f"cannot reach {hub_id} on the Hugging Face hub ({reason}); check the network, "
+        f"cannot reach {hub_id} on the Hugging Face hub ({first_line(error)}); check the network, "
         f"or set data.mirror=<folder> to a copy in the hub's layout (<folder>/{hub_id}/{name})"
     )
 

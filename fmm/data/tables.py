@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fmm.errors import FmmError, unknown
+from fmm.errors import FmmError, first_line, unknown
 
 EXTENSIONS = (".csv", ".tsv", ".jsonl", ".parquet")
 
@@ -104,9 +104,7 @@ def _parquet(path: Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
     try:
         file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
-        raise FmmError(
-            f"{path} is not a readable Parquet file ({str(error).splitlines()[0]}); write it again"
-        ) from error
+        raise FmmError(f"{path} is not a readable Parquet file ({first_line(error)}); write it again") from error
 
     def rows() -> Iterator[dict[str, Any]]:
         for batch in file.iter_batches():

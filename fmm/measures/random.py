@@ -28,11 +28,12 @@ class Random(Measure):
         *,
         explain: str = "first",
         seed: int = 0,
-    ) -> tuple[Tensor, None]:
+        reference: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
         """As `Measure.explain`; raises FmmError for a batch that does not say which examples its rows are."""
         if batch.get("example_id") is None:
             raise FmmError("the batch has no 'example_id', which rand draws from; give each row its number in the data")
-        return super().explain(classifier, batch, target, explain=explain, seed=seed)
+        return super().explain(classifier, batch, target, explain=explain, seed=seed, reference=reference)
 
     def score(self, classifier: Classifier, asked: Explained) -> tuple[Tensor, None]:
         position = torch.arange(asked.block.input_ids.shape[1])

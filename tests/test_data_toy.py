@@ -51,6 +51,6 @@ def test_compose_brings_the_tiny_model(compose) -> None:  # type: ignore[no-unty
 
 
 EXPECTED = (
-    "to me the soup seemed stale . we went there on a friday with two friends . "
-    "they open at nine and close at ten . hardly anyone else was there on sunday ."
+    "they open at nine and close at ten . "
+    "hardly anyone else was there on sunday . i found the food so stale . we talked about the view on the way home ."
 )

@@ -16,7 +16,7 @@ from typing import Any
 
 from fmm.data.raw import SPLITS, DatasetInfo, RawData, RawSplit, Spans, raw_split
 
-VERSION = 1  # raise it when the generated rows change
+VERSION = 2  # raise it when the generated rows change
 
 GOOD = ("great", "superb", "lovely", "charming", "brilliant", "excellent", "wonderful", "fresh", "clever", "moving")
 BAD = ("awful", "dull", "terrible", "boring", "dreadful", "horrible", "stale", "clumsy", "bland", "tedious")
@@ -76,10 +76,9 @@ def _review(rng: Random) -> tuple[str, int, Spans]:
 def _opinion(rng: Random, label: int) -> tuple[str, Spans]:
     negated = rng.random() < 0.35
     adjective = rng.choice(GOOD if (label == 1) != negated else BAD)
-    evidence, words = [adjective], rng.choice(DEGREES) + adjective
-    if negated:
-        negator = rng.choice(NEGATORS)
-        evidence, words = [negator, adjective], f"{negator} {words}"
+    negator = rng.choice(NEGATORS)
+    evidence = [negator, adjective] if negated else [adjective]
+    words = f"{negator} {adjective}" if negated else rng.choice(DEGREES) + adjective
     sentence = rng.choice(OPINIONS).format(aspect=rng.choice(ASPECTS), adjective=words)
     return sentence, [_span(sentence, word) for word in evidence]
 

@@ -159,7 +159,7 @@ def check_key(override: Override, cfg: DictConfig, groups: Iterable[str]) -> Non
         if isinstance(node, DictConfig):
             if override.is_delete() or isinstance(override.value(), dict):
                 return
-            inside = ", ".join(f"{key}.{name}" for name in node)
+            inside = ", ".join(f"{key}.{name}" for name in map(str, node))
             raise FmmError(f"{key} is a section, not a key; set one of {inside}")
         raise unknown_key(key, [*leaves, *groups], str(override.input_line))
     if not override.is_delete():
@@ -188,7 +188,7 @@ def keys_of(cfg: DictConfig, prefix: str = "") -> dict[str, Any]:
     """Return every full key of a configuration with its value, None where it cannot be resolved."""
     found: dict[str, Any] = {}
     for name in cfg:
-        key = f"{prefix}{name}"
+        key = f"{prefix}{name!s}"
         try:
             value = cfg[name]
         except OmegaConfBaseException:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +15,7 @@ from numpy.typing import NDArray
 
 from fmm import records
 from fmm.data import Encoded
+from fmm.explain.progress import Progress
 from fmm.explain.source import Source
 from fmm.explain.words import pool, rank_descending, word_of_token, word_spans
 from fmm.measures import attribute
@@ -108,39 +107,54 @@ def explain_rows(job: Job, rows: NDArray[np.int64]) -> tuple[pa.Table, pa.Table]
     """Tables of tokens and examples of some rows, by every measure."""
     batch = batch_of(job, rows)
     target: Any = job.target
-    tables = []
+    columns: dict[str, list] = {name: [] for name in _TOKENS.names}
     for measure in job.measures:
         found = attribute(job.classifier, batch, dict(measure), target=target, explain=job.explain, seed=job.seed)
         if not isinstance(target, torch.Tensor):
             target, predicted = found.target, found.predicted  # later measures explain the same logit
         ranks = found.ranks().cpu().numpy()
         scores = found.scores.cpu().numpy()
-        tables += [_tokens(job, i, str(measure["name"]), found.signed, scores[b], ranks[b]) for b, i in enumerate(rows)]
+        for place, row in enumerate(rows.tolist()):
+            _tokens(job, row, str(measure["name"]), found.signed, scores[place], ranks[place], columns)
     examples = _examples(job, rows, found.logits.cpu(), target.cpu(), predicted.cpu())
-    return pa.concat_tables(tables), examples
+    return pa.table(columns, schema=_TOKENS), examples
 
 
-def _tokens(job: Job, row: int, measure: str, signed: bool, scores: np.ndarray, ranks: np.ndarray) -> pa.Table:
+_TOKENS = pa.schema(
+    [
+        ("row", pa.int64()),
+        ("example_id", pa.int64()),
+        ("position", pa.int32()),
+        ("token", pa.string()),
+        ("start", pa.int32()),
+        ("end", pa.int32()),
+        ("text", pa.string()),
+        ("measure", pa.string()),
+        ("signed", pa.bool_()),
+        ("score", pa.float32()),
+        ("rank", pa.int32()),
+    ]
+)
+
+
+def _tokens(
+    job: Job, row: int, measure: str, signed: bool, scores: np.ndarray, ranks: np.ndarray, into: dict[str, list]
+) -> None:
+    """Append one row's tokens to the columns of `_TOKENS`."""
     ids, sequence = job.rows.input_ids[row], job.rows.sequence_id[row]
     assert job.rows.offsets is not None
     spans, n = job.rows.offsets[row], len(ids)
-    of_text = [s > 0 for s in sequence]
-    ranked = [int(rank) if rank >= 0 else None for rank in ranks[:n]]
-    return pa.table(
-        {
-            "row": pa.array([int(row)] * n, pa.int64()),
-            "example_id": pa.array([int(job.source.example_ids[row])] * n, pa.int64()),
-            "position": pa.array(range(n), pa.int32()),
-            "token": pa.array(job.tokenizer.convert_ids_to_tokens(ids), pa.string()),
-            "start": pa.array([span[0] if real else None for span, real in zip(spans, of_text)], pa.int32()),
-            "end": pa.array([span[1] if real else None for span, real in zip(spans, of_text)], pa.int32()),
-            "text": pa.array([_TEXTS[s] or None for s in sequence], pa.string()),
-            "measure": pa.array([measure] * n, pa.string()),
-            "signed": pa.array([signed] * n, pa.bool_()),
-            "score": pa.array(scores[:n], pa.float32()),
-            "rank": pa.array(ranked, pa.int32()),
-        }
-    )
+    into["row"] += [row] * n
+    into["example_id"] += [int(job.source.example_ids[row])] * n
+    into["position"] += range(n)
+    into["token"] += job.tokenizer.convert_ids_to_tokens(ids)
+    into["start"] += [span[0] if s else None for span, s in zip(spans, sequence)]
+    into["end"] += [span[1] if s else None for span, s in zip(spans, sequence)]
+    into["text"] += [_TEXTS[s] or None for s in sequence]
+    into["measure"] += [measure] * n
+    into["signed"] += [signed] * n
+    into["score"] += scores[:n].tolist()
+    into["rank"] += [rank if rank >= 0 else None for rank in ranks[:n].tolist()]
 
 
 def _examples(job: Job, rows: NDArray[np.int64], logits: Any, target: Any, predicted: Any) -> pa.Table:
@@ -181,61 +195,39 @@ def word_table(job: Job, tokens: pa.Table) -> pa.Table:
     columns = {name: ranked[name].to_pylist() for name in ("row", "measure", "text", "start", "end", "score", "signed")}
     keys = list(zip(columns["row"], columns["measure"], columns["text"]))
     starts = [i for i in range(len(keys)) if i == 0 or keys[i] != keys[i - 1]]
-    tables = []
+    into: dict[str, list] = {name: [] for name in _WORDS.names}
     for start, stop in zip(starts, [*starts[1:], len(keys)]):
-        part = {name: values[start:stop] for name, values in columns.items()}
-        tables.append(_words_of_text(job, *keys[start], part))
-    return pa.concat_tables(tables) if tables else _words_of_text(job, 0, "", "first", {n: [] for n in columns})
+        _words_of_text(job, *keys[start], {name: values[start:stop] for name, values in columns.items()}, into)
+    return pa.table(into, schema=_WORDS)
 
 
-def _words_of_text(job: Job, row: int, measure: str, which: str, part: dict[str, list]) -> pa.Table:
+_WORDS = pa.schema(
+    [
+        ("row", pa.int64()),
+        ("example_id", pa.int64()),
+        ("text", pa.string()),
+        ("word", pa.string()),
+        ("start", pa.int32()),
+        ("end", pa.int32()),
+        ("tokens", pa.int32()),
+        ("measure", pa.string()),
+        ("signed", pa.bool_()),
+        ("score", pa.float32()),
+        ("rank", pa.int32()),
+    ]
+)
+
+
+def _words_of_text(job: Job, row: int, measure: str, which: str, part: dict[str, list], into: dict[str, list]) -> None:
+    """Append the words of one text by one measure to the columns of `_WORDS`."""
     text = job.source.texts[row] if which == "first" else (job.source.pairs or [""])[row]
-    spans = word_spans(text, job.tokenizer.mask_token)
+    spans, signed = word_spans(text, job.tokenizer.mask_token), bool(part["signed"][0])
     at = word_of_token(list(zip(part["start"], part["end"])), spans, text)
-    signed = bool(part["signed"][0]) if part["signed"] else True
     scores = pool(part["score"], at, len(spans), signed)
     ranks, pieces = rank_descending(scores), np.bincount([i for i in at if i >= 0], minlength=len(spans))
-    kept = [i for i in range(len(spans)) if pieces[i] > 0]
-    return pa.table(
-        {
-            "row": pa.array([row] * len(kept), pa.int64()),
-            "example_id": pa.array([int(job.source.example_ids[row])] * len(kept), pa.int64()),
-            "text": pa.array([which] * len(kept), pa.string()),
-            "word": pa.array([text[spans[i][0] : spans[i][1]] for i in kept], pa.string()),
-            "start": pa.array([spans[i][0] for i in kept], pa.int32()),
-            "end": pa.array([spans[i][1] for i in kept], pa.int32()),
-            "tokens": pa.array([int(pieces[i]) for i in kept], pa.int32()),
-            "measure": pa.array([measure] * len(kept), pa.string()),
-            "signed": pa.array([signed] * len(kept), pa.bool_()),
-            "score": pa.array([scores[i] for i in kept], pa.float32()),
-            "rank": pa.array([int(ranks[i]) for i in kept], pa.int32()),
-        }
-    )
-
-
-class Progress:
-    """Rows done and time left: one line that is rewritten on a terminal, one line every ten seconds elsewhere."""
-
-    def __init__(self, total: int) -> None:
-        self.total, self.done, self.computed = total, 0, 0
-        self.started = self.shown = time.monotonic()
-
-    def skip(self, rows: int) -> None:
-        """Count rows that were there already."""
-        self.done += rows
-
-    def advance(self, rows: int) -> None:
-        """Count rows that have been computed, and show it."""
-        self.done, self.computed = self.done + rows, self.computed + rows
-        now = time.monotonic()
-        if sys.stdout.isatty() or now - self.shown > 10:
-            self.shown = now
-            left = (now - self.started) / self.computed * (self.total - self.done)
-            end = "\r" if sys.stdout.isatty() else "\n"
-            print(f"explained {self.done}/{self.total} rows, {left:.0f} s left   ", end=end, flush=True)
-
-    def finish(self) -> None:
-        """Say how many rows there were."""
-        again = self.done - self.computed
-        kept = f", {again} of them found from an interrupted run" if again else ""
-        print(f"explained {self.done} rows{kept} in {time.monotonic() - self.started:.1f} s", flush=True)
+    for i in np.flatnonzero(pieces).tolist():
+        start, end = spans[i]
+        values = (row, int(job.source.example_ids[row]), which, text[start:end], start, end, int(pieces[i]))
+        values += (measure, signed, float(scores[i]), int(ranks[i]))
+        for column, value in zip(into.values(), values):
+            column.append(value)

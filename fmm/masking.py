@@ -9,7 +9,7 @@ Source: Faithfulness Measurable Masked Language Models, arXiv 2310.07819, sectio
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -25,6 +25,7 @@ STREAM_RATIO, STREAM_TOKEN, STREAM_ROW, STREAM_RANDOM_MEASURE, STREAM_FIXED, STR
 _GOLDEN_GAMMA = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
+_ALL_BITS = (1 << 64) - 1
 
 
 def maskable_tokens(attention_mask: Tensor, sequence_id: Tensor) -> Tensor:
@@ -62,21 +63,29 @@ def hashed_uniform(*keys: Tensor | int) -> Tensor:
     >>> bool(alone == hashed_uniform(0, torch.tensor([3, 7]))[1])
     True
     """
-    device = next((key.device for key in keys if isinstance(key, Tensor)), torch.device("cpu"))
-    state = torch.zeros((), dtype=torch.int64, device=device)
+    state: Tensor | int = 0
     for key in keys:
-        state = _mix64((state ^ key) + _GOLDEN_GAMMA)
+        if isinstance(state, int) and isinstance(key, int):
+            state = _signed(_mix64(((state ^ key) + _GOLDEN_GAMMA) & _ALL_BITS) & _ALL_BITS)  # costs no tensor
+        else:
+            state = _mix64((state ^ key) + _GOLDEN_GAMMA)
+    if isinstance(state, int):
+        state = torch.tensor(state)
     return _shift_right(state, 40).to(torch.float32) * 2.0**-24
 
 
-def _mix64(x: Tensor) -> Tensor:
+def _mix64(x: Any) -> Any:
     x = (x ^ _shift_right(x, 30)) * _MIX_1
     x = (x ^ _shift_right(x, 27)) * _MIX_2
     return x ^ _shift_right(x, 31)
 
 
-def _shift_right(x: Tensor, bits: int) -> Tensor:
+def _shift_right(x: Any, bits: int) -> Any:
     return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _signed(x: int) -> int:
+    return x - (1 << 64) if x >> 63 else x
 
 
 def rows_to_mask(strategy: str, batch_size: int, example_id: Tensor, draw: tuple[int, ...]) -> Tensor:

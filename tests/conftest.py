@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,15 +80,19 @@ def run_cli(tmp_path: Path) -> Callable[..., Finished]:
 @pytest.fixture
 def cli(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[[Sequence[str]], Finished]:
-    """`cli(["seed=1"])` runs the command line in this process, in an empty folder."""
+) -> Iterator[Callable[[Sequence[str]], Finished]]:
+    """`cli(["seed=1"])` runs the command line in this process, in an empty folder. Hydra's logging is undone."""
     from fmm.cli import main
 
     monkeypatch.chdir(tmp_path)
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
 
     def _run(arguments: Sequence[str]) -> Finished:
         code = main(CONF, arguments)
         captured = capsys.readouterr()
         return Finished(code, captured.out, captured.err)
 
-    return _run
+    yield _run
+    root.setLevel(level)
+    root.handlers[:] = handlers

@@ -43,9 +43,8 @@ def train(device: str, steps: int, size: tuple[int, int, int, int]) -> None:
             module, DataLoader(batches, batch_size=None)
         )
     rows = BATCH * (steps - 1) / clock.seconds
-    print(
-        f"training in bf16-mixed on {device}: {rows:.0f} rows a second (batch {BATCH} x {TOKENS}, {size[1]} layers of {size[0]})"
-    )
+    work = f"batch {BATCH} x {TOKENS}, {size[1]} layers of {size[0]}"
+    print(f"training in bf16-mixed on {device}: {rows:.0f} rows a second ({work})")
 
 
 def masks_agree(device: str) -> None:

@@ -51,6 +51,6 @@ def test_compose_brings_the_tiny_model(compose) -> None:  # type: ignore[no-unty
 
 
 EXPECTED = (
-    "they open at nine and close at ten . "
-    "hardly anyone else was there on sunday . i found the food so stale . we talked about the view on the way home ."
+    "a friend told me about the staff . "
+    "a friend told me about the soup . i found the food so stale . i had heard of the staff before ."
 )

@@ -1,8 +1,8 @@
 """Generated reviews whose evidence is known: the offline demo and the testing ground for explanations.
 
 Each review has one or two opinions among filler sentences. An opinion is an adjective, perhaps negated ("not", "never",
-"hardly"); the label is its polarity after negation. Fillers hold the same negators, so that a negator alone
-decides nothing. The adjectives and the negators of opinions are the evidence.
+"hardly"); the label is its polarity after negation. Some fillers hold a "not" that negates no opinion.
+The adjectives and the negators of opinions are the evidence.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 
 from fmm.data.raw import SPLITS, DatasetInfo, RawData, RawSplit, Spans, raw_split
 
-VERSION = 2  # raise it when the generated rows change
+VERSION = 3  # raise it when the generated rows change
 
-GOOD = ("great", "superb", "lovely", "charming", "brilliant", "excellent", "wonderful", "fresh", "clever", "moving")
-BAD = ("awful", "dull", "terrible", "boring", "dreadful", "horrible", "stale", "clumsy", "bland", "tedious")
+GOOD = ("great", "superb", "lovely", "charming", "brilliant", "excellent", "wonderful", "clever")
+BAD = ("awful", "dull", "terrible", "boring", "dreadful", "horrible", "stale", "clumsy")
 NEGATORS = ("not", "never", "hardly")
 ASPECTS = ("food", "service", "plot", "acting", "music", "room", "staff", "ending", "soup", "story", "view", "cast")
 OPINIONS = (
@@ -31,13 +31,13 @@ DEGREES = ("", "", "really ", "quite ", "so ")
 FILLERS = (
     "we went there on a {day} with two friends .",
     "it did not rain on {day} .",
-    "my sister could not come along .",
+    "my sister came along .",
     "the {aspect} came after an hour .",
     "there were many people from the town .",
-    "i had never heard of the {aspect} before .",
+    "i had heard of the {aspect} before .",
     "they open at nine and close at ten .",
     "a friend told me about the {aspect} .",
-    "hardly anyone else was there on {day} .",
+    "many others were there on {day} .",
     "we talked about the {aspect} on the way home .",
 )
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -63,7 +63,7 @@ def generate(n: int, seed: str) -> RawSplit:
 def _review(rng: Random) -> tuple[str, int, Spans]:
     label = rng.randrange(2)
     sentences = [_opinion(rng, label) for _ in range(1 + rng.randrange(2))]
-    sentences += [(_filler(rng), []) for _ in range(2 + rng.randrange(2))]
+    sentences += [(_filler(rng), []) for _ in range(1 + rng.randrange(3))]
     rng.shuffle(sentences)
     text, spans = "", []
     for sentence, found in sentences:

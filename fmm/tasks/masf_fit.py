@@ -65,7 +65,7 @@ def _read(folder: Path) -> dict[str, Masf] | None:
 
 def _fit(subject: Subject, folder: Path) -> None:
     classifier, rows = subject.classifier, subject.data.validation
-    ids = torch.from_numpy(rows.example_ids)
+    ids = torch.tensor(rows.example_ids)
     split = masf.split_rows(ids, subject.trained_seed)
     if min(int(split.sum()), int((~split).sum())) < 2:
         raise FmmError(f"MaSF needs more than {len(rows)} validation rows; raise data.max_eval_rows or give masf=none")

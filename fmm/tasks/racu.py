@@ -74,10 +74,11 @@ def measures(cfg: DictConfig) -> list[Measure]:
     return list(found.values())
 
 
-def curves(cfg: DictConfig, subject: Subject) -> list[Record]:
-    """Records of the measures of the configuration, computed where they are not there."""
+def curves(cfg: DictConfig, subject: Subject, *, with_baseline: bool = False) -> list[Record]:
+    """Records of the measures of the configuration, computed where they are not there; perhaps `rand`'s before them."""
     baseline = curve(cfg, subject, build(BASELINE), None)
-    return [baseline if m.name == BASELINE else curve(cfg, subject, m, baseline) for m in measures(cfg)]
+    found = [baseline if m.name == BASELINE else curve(cfg, subject, m, baseline) for m in measures(cfg)]
+    return [baseline, *found] if with_baseline else found
 
 
 def settings(cfg: DictConfig, subject: Subject, measure: Measure) -> dict[str, Any]:

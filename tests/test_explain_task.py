@@ -245,3 +245,13 @@ def test_colours_on_a_terminal_follow_sign_and_size():
 
 def test_nothing_embedded_ends_a_script():
     assert embedded({"a": "</SCRIPT>&"}) == '{"a":"\\u003c/SCRIPT\\u003e\\u0026"}'
+
+
+@pytest.mark.parametrize("which", ["first", "second", "both"])
+def test_pairs_are_explained_in_the_text_that_is_asked_for(settings, which):
+    pair = ('text="a great film"', 'text_pair="the plot was dull"', f"explain={which}", "measure=loo_sign")
+    record = explain.run(settings(*pair))
+    found = {row["text"] for row in read(record, "words").to_pylist()}
+    assert found == ({"first", "second"} if which == "both" else {which})
+    page = (record.directory / "explain.html").read_text("utf-8")
+    assert '"pair":"the plot was dull"' in page

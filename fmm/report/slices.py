@@ -102,9 +102,7 @@ def per_example_summary(group: Group, values: dict[str, tuple[NDArray[np.int64],
         rows.append(
             [name, n, float(found.mean()), *np.quantile(found, [0.05, 0.5, 0.95]).tolist(), share, _wilson(share, n)]
         )
-    note = (
-        "ACU of the explained logit against random masking of the same row, in logits, mean over seeds. In no paper."
-    )
+    note = "ACU of the explained logit against random masking of the same row, in logits, mean over seeds. In no paper."
     return Table("per_example", f"Faithfulness row by row, {group.name}", columns, rows, [note])
 
 

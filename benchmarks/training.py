@@ -96,7 +96,16 @@ def fmm_step_seconds(model: torch.nn.Module, batches: list[dict[str, torch.Tenso
         model, mask_id=103 % VOCABULARY, num_labels=2, metric_names=["accuracy"], batches_per_epoch=len(batches)
     )
     clock = Clock()
-    cfg = OmegaConf.create({"trainer": {"accelerator": "cpu", "precision": "32-true", "limit_val_batches": 0}})
+    cfg = OmegaConf.create(
+        {
+            "trainer": {
+                "accelerator": "cpu",
+                "precision": "32-true",
+                "limit_val_batches": 0,
+                "enable_checkpointing": False,
+            }
+        }
+    )
     history = EpochHistory(folder / "log", [])
     trainer = build_trainer(cfg, callbacks=[clock, history], logger=None, max_epochs=1)
     trainer.fit(module, DataLoader(batches, batch_size=None))

@@ -15,7 +15,7 @@ DEV_STAMP = $(VENV)/.installed-dev-$(STATE)
 
 .PHONY: demo test install lint clean
 demo: $(RUN_STAMP)
-	$(PY) run.py task=train dataset=toy
+	$(PY) run.py task=pipeline dataset=toy data.max_test_rows=64
 
 test: $(DEV_STAMP)
 	$(PY) -m pytest $(PYTEST_ARGS)

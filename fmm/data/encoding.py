@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from fmm.errors import FmmError
 
@@ -32,6 +34,19 @@ class Encoded:
 
     def __len__(self) -> int:
         return len(self.input_ids)
+
+    def batch(self, tokenizer: Any, rows: Sequence[int] | None = None) -> dict[str, Tensor]:
+        """These rows (default: all) as tensors [B, T] padded to the longest: ids, attention mask, sequence ids, types."""
+        picked = range(len(self)) if rows is None else rows
+        width = max(len(self.input_ids[row]) for row in picked)
+        columns = {"input_ids": (self.input_ids, tokenizer.pad_token_id), "sequence_id": (self.sequence_id, 0)}
+        if self.token_type_ids is not None:
+            columns["token_type_ids"] = (self.token_type_ids, getattr(tokenizer, "pad_token_type_id", 0))
+        columns["attention_mask"] = ([[1] * len(ids) for ids in self.input_ids], 0)
+        return {
+            name: torch.tensor([values[row] + [fill] * (width - len(values[row])) for row in picked])
+            for name, (values, fill) in columns.items()
+        }
 
 
 def encode(

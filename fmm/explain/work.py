@@ -88,16 +88,7 @@ def _read_part(run: Run, number: int) -> tuple[pa.Table, pa.Table] | None:
 
 def batch_of(job: Job, rows: NDArray[np.int64]) -> dict[str, torch.Tensor]:
     """Rows at `rows` as a padded batch on the model's device."""
-    width = max(len(job.rows.input_ids[i]) for i in rows)
-    columns = {"input_ids": (job.rows.input_ids, job.classifier.pad_id), "sequence_id": (job.rows.sequence_id, 0)}
-    if job.rows.token_type_ids is not None:
-        columns["token_type_ids"] = (job.rows.token_type_ids, getattr(job.tokenizer, "pad_token_type_id", 0))
-    batch = {
-        name: torch.tensor([values[i] + [fill] * (width - len(values[i])) for i in rows])
-        for name, (values, fill) in columns.items()
-    }
-    lengths = torch.tensor([len(job.rows.input_ids[i]) for i in rows])
-    batch["attention_mask"] = (torch.arange(width) < lengths[:, None]).long()
+    batch = job.rows.batch(job.tokenizer, rows.tolist())
     batch["labels"] = torch.from_numpy(job.gold[rows])
     batch["example_id"] = torch.from_numpy(job.source.example_ids[rows])
     return {name: values.to(job.classifier.device) for name, values in batch.items()}

@@ -115,13 +115,13 @@ def test_key_follows_content(tmp_path: Path) -> None:
 
 
 def test_record_states_limits_and_truncation(tmp_path: Path) -> None:
-    dm = prepared(tmp_path, max_train_rows=50, max_eval_rows=10, max_test_rows=8, max_length=20)
+    dm = prepared(tmp_path, max_train_rows=50, max_eval_rows=10, max_test_rows=8, max_length=10)
     record = dm.record()
     assert record["rows"] == {"train": 50, "validation": 10, "test": 8}
     assert record["limits"] == {"max_train_rows": 50, "max_eval_rows": 10, "max_test_rows": 8}
-    assert record["truncated"]["train"] == 50 and record["max_length"] == 20
+    assert record["truncated"]["train"] == 50 and record["max_length"] == 10
     assert record["class_counts"]["train"] == np.bincount(dm.train.labels).tolist()
-    assert dm.train.lengths.max() == 20
+    assert dm.train.lengths.max() == 10
 
 
 @pytest.mark.parametrize("limit", [0, -3])

@@ -57,6 +57,8 @@ class Subject:
             raise unknown("inference.dtype", dtype, ("float32", "bfloat16"))
         device = "cpu" if self.cfg.trainer.accelerator == "cpu" else "auto"
         classifier, tokenizer = load_classifier(str(self.trained.directory), device, getattr(torch, dtype))
+        with classifier.explaining():  # the first pass tries a shortcut out: no part of any curve's cost
+            classifier.logits({"input_ids": torch.tensor([[classifier.mask_id]], device=classifier.device)})
         _order_labels(classifier, self.data.info.label_names, str(self.trained.directory))
         self.data.attach_tokenizer(tokenizer, classifier.max_length)
         self.data.prepare_data()

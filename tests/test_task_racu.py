@@ -1,0 +1,140 @@
+"""task=racu, masf and check on a small random model: records, resuming, damage, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from fmm import records
+from fmm.curves import curve_faithfulness, read_curve
+from fmm.errors import FmmError
+from fmm.models import tiny
+from fmm.tasks import check, curve_job, masf, racu
+from tests.conftest import CONF
+
+ROWS = 12
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A folder with a random two-layer encoder that knows the toy data's words."""
+    folder = tmp_path_factory.mktemp("model") / "model"
+    config = OmegaConf.to_container(OmegaConf.load(CONF / "model" / "tiny.yaml")) | {"max_length": 64}
+    tokenizer = tiny.train_tokenizer(["a good and not so bad film with a fine plot"] * 8, vocab_size=300, max_length=64)
+    torch.manual_seed(3)
+    network = tiny.build_model(config, ["negative", "positive"], len(tokenizer))
+    network.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def settings(model, compose, tmp_path):
+    def _settings(*overrides, task="racu", output=tmp_path / "out"):
+        small = ["data.max_train_rows=20", "data.max_eval_rows=30", f"data.max_test_rows={ROWS}"]
+        fixed = [f"task={task}", "dataset=toy", f"checkpoint={model}", f"output_dir={output}", *small]
+        return compose(*fixed, "ratios=[0,0.3,0.6,1]", "logger=none", *overrides)
+
+    return _settings
+
+
+def test_a_record_holds_everything_and_is_found_again(settings, monkeypatch, capsys):
+    record = racu.run(settings("measure=loo_sign"))
+    assert "record: " in capsys.readouterr().out
+    found = record.results
+    assert found["n_examples"] == ROWS and len(found["curve"]) == 4 and found["n_forward"] > 4 * ROWS
+    baseline = next(r for r in records.load_all(record.directory.parents[2], "racu") if r.key == found["baseline_key"])
+    curves = read_curve(record.directory), read_curve(baseline.directory)
+    assert curve_faithfulness(*curves, found["checkpoint_metric"]).acu == pytest.approx(found["acu"])
+    assert np.allclose(curves[0].logits[:, [0, -1]], curves[1].logits[:, [0, -1]])
+    assert set(curves[0].masf) == {"authors", "calibrated"} and len(found["masf"]["authors"]) == 4
+    monkeypatch.setattr("fmm.tasks.subject.load_classifier", None)  # the second time no model is needed
+    assert racu.run(settings("measure=loo_sign")).key == record.key
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bytes(settings, monkeypatch, tmp_path):
+    monkeypatch.setattr(curve_job, "_ROWS", 4)
+    whole = racu.run(settings("measure=grad_l2", output=tmp_path / "whole"))
+    original, calls = curve_job.CurveJob.chunk, []
+
+    def stops(self, rows):
+        calls.append(rows)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return original(self, rows)
+
+    monkeypatch.setattr(curve_job.CurveJob, "chunk", stops)
+    with pytest.raises(KeyboardInterrupt):
+        racu.run(settings("measure=grad_l2"))
+    resumed = racu.run(settings("measure=grad_l2"))
+    tables = [pq.read_table(record.directory / "curve.parquet") for record in (whole, resumed)]
+    assert tables[0].equals(tables[1]) and len(calls) == 7
+    for name in ("acu", "racu", "n_forward", "forward_equivalents", "masf"):
+        assert whole.results[name] == resumed.results[name]
+
+
+def test_a_truncated_parquet_is_computed_again_and_said(settings, capsys):
+    record = racu.run(settings("measure=rand"))
+    path = record.directory / "curve.parquet"
+    before = pq.read_table(path)
+    path.write_bytes(path.read_bytes()[:100])
+    racu.run(settings("measure=rand"))
+    assert "missing or damaged" in capsys.readouterr().out and pq.read_table(path).equals(before)
+
+
+def test_predicted_targets_and_rand_against_itself(settings):
+    record = racu.run(settings("measure=rand", "target=predicted", "masf=none"))
+    curve = read_curve(record.directory)
+    assert np.array_equal(curve.target, curve.predictions[:, 0]) and record.results["acu"] == 0
+    assert curve.masf == {} and record.results["masf"] is None
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("ratios=[0,0.5]", "lack 1"),
+        ("ratios=[0,2,1]", "outside"),
+        ("target=great", "unknown target"),
+        ("explain=second", "second text"),
+        ("measures=[]", "names no measure"),
+        ("measures=[gradl2]", "did you mean"),
+    ],
+)
+def test_mistakes_are_sentences_before_any_work(settings, override, said):
+    with pytest.raises(FmmError, match=said):
+        racu.run(settings(override))
+
+
+def test_unlabelled_rows_need_predicted_targets(settings, monkeypatch):
+    cfg = settings("measure=rand")
+    subject = racu.check(cfg)
+    labels = subject.data.raw("test").labels.copy()
+    labels[0] = -1
+    monkeypatch.setattr("fmm.tasks.subject.Subject.of", lambda cfg: subject)
+    subject.data.raw("test").labels = labels
+    with pytest.raises(FmmError, match="1 of 12 test rows have no gold label"):
+        racu.check(cfg)
+
+
+def test_forecast_names_every_curve(settings, capsys):
+    assert racu.run(settings("measure=grad_l2", "dry_run=true")) is None
+    out = capsys.readouterr().out
+    assert "forecast for 12 test rows: rand: " in out and "grad_l2: " in out
+
+
+def test_masf_task_prints_ratio_zero_and_the_warning(settings, capsys):
+    record = masf.run(settings("measure=grad_l2", task="masf"))
+    out = capsys.readouterr().out
+    assert "ratio 0" in out and "no p-values" in out
+    assert set(record.results["table"]) == {"rand", "grad_l2"}
+    assert masf.run(settings("measure=grad_l2", task="masf")).created == record.created
+
+
+def test_check_ranks_evidence_beside_the_measures(settings, capsys):
+    record = check.run(settings("measure=loo_abs", task="check"))
+    names = [outcome["name"] for outcome in record.results["outcomes"]]
+    assert names == ["loo_abs", "rand, another seed", "reversed loo_abs", "true evidence"]
+    assert "true evidence" in capsys.readouterr().out

@@ -19,18 +19,19 @@ from fmm.errors import FmmError
 from fmm.faithfulness import Faithfulness, example_acu, faithfulness
 from fmm.statistics import confusion, metric_from_confusion
 
+# A row per (example, masking ratio). Metrics, ACU and RACU are derived from it, never by running the model again.
 SCHEMA = pa.schema(
     [
         ("example_id", pa.int64()),
         ("masking_ratio", pa.float64()),
-        ("label", pa.int32()),
-        ("target", pa.int32()),
+        ("label", pa.int32()),  # -1: no gold label
+        ("target", pa.int32()),  # the label whose logit is explained
         ("logits", pa.list_(pa.float32())),
         ("n_masked", pa.int32()),
         ("n_maskable", pa.int32()),
         ("n_tokens", pa.int32()),
-        ("order", pa.list_(pa.int32())),
-        ("masf_authors", pa.float64()),
+        ("order", pa.list_(pa.int32())),  # token positions newly masked at this ratio, the most important first
+        ("masf_authors", pa.float64()),  # MaSF's p-values; null where it was not asked for
         ("masf_calibrated", pa.float64()),
     ]
 )

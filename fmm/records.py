@@ -30,22 +30,6 @@ from fmm.errors import FmmError
 
 SCHEMA = 1
 RECORD = "record.json"
-# A row per (example, masking ratio). Metrics, ACU and RACU are derived from it, never by running the model again.
-CURVE = pa.schema(
-    [
-        ("example_id", pa.int64()),
-        ("masking_ratio", pa.float64()),
-        ("label", pa.int32()),  # -1: no gold label
-        ("target", pa.int32()),  # the label whose logit is explained
-        ("logits", pa.list_(pa.float32())),
-        ("n_masked", pa.int32()),
-        ("n_maskable", pa.int32()),
-        ("n_tokens", pa.int32()),
-        ("order", pa.list_(pa.int32())),  # token positions newly masked at this ratio, the most important first
-        ("masf_authors", pa.float64()),  # MaSF's p-values; null where it was not asked for
-        ("masf_calibrated", pa.float64()),
-    ]
-)
 _VERSIONED = ("fmm", "torch", "transformers", "pytorch-lightning", "datasets", "torchmetrics", "numpy")
 
 
@@ -104,17 +88,22 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
     Raises FmmError where the disk is full or the place cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        raise FmmError(f"could not write {path}: {error.strerror or error}; free space or choose output_dir") from error
+        raise _unwritable(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def _unwritable(path: Path, error: OSError) -> FmmError:
+    return FmmError(f"could not write {path}: {error.strerror or error}; free space or choose another output_dir")
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -179,13 +168,15 @@ class Run:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Hold this run for one process; another that wants it waits, and then finds it done."""
-        self.directory.parent.mkdir(parents=True, exist_ok=True)
         lock = filelock.FileLock(self.directory.parent / f".{self.directory.name}.lock")
         try:
+            self.directory.parent.mkdir(parents=True, exist_ok=True)
             lock.acquire(timeout=0)
         except filelock.Timeout:
             print(f"waiting for another process that is at work on {self.directory}", flush=True)
             lock.acquire()
+        except OSError as error:
+            raise _unwritable(self.directory, error) from error
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             yield

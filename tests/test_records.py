@@ -66,3 +66,12 @@ def test_truncated_parquet_reads_as_missing(tmp_path):
     path.write_bytes(path.read_bytes()[:-20])
     assert records.read_parquet(path) is None
     assert records.read_parquet(tmp_path / "none.parquet") is None
+
+
+def test_place_that_cannot_be_written_is_a_sentence(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    run = records.open_run(tmp_path / "file", "train", "toy", "x", {})
+    with pytest.raises(FmmError, match="choose another output_dir"), run.lock():
+        pass
+    with pytest.raises(FmmError, match="choose another output_dir"):
+        run.write_text("a.txt", "a")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fmm import records
-from fmm.curves import Curve
+from fmm.curves import SCHEMA, Curve
 from fmm.erasure import Answers, Batch, Cost, Eraser, Erasure
 from fmm.errors import FmmError, unknown
 from fmm.inference import Rows, evaluate
@@ -43,7 +43,7 @@ class CurveJob:
     baseline: Curve | None
 
     def compute(self, run: records.Run) -> tuple[pa.Table, dict[str, float]]:
-        """The curve (columns of `records.CURVE`) and what it cost. Parts that are there already are used."""
+        """The curve (columns of `curves.SCHEMA`) and what it cost. Parts that are there already are used."""
         folder = run.directory / "parts"
         folder.mkdir(parents=True, exist_ok=True)
         chunks, started, fresh = list(row_chunks(self.subject.data.test.lengths)), time.monotonic(), 0
@@ -145,7 +145,7 @@ def row_chunks(lengths: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def curve_table(erasure: Erasure, batch: Batch, target: Tensor, masf: dict[str, np.ndarray], mask_id: int) -> pa.Table:
-    """The rows of `records.CURVE`, a ratio after the other."""
+    """The rows of `curves.SCHEMA`, a ratio after the other."""
     steps, size = len(erasure.ratios), len(target)
     masked = ((erasure.input_ids == mask_id) & erasure.rankable).sum(dim=2)
     nothing = [None] * (steps * size)
@@ -162,7 +162,7 @@ def curve_table(erasure: Erasure, batch: Batch, target: Tensor, masf: dict[str, 
         "masf_authors": masf["authors"].ravel() if "authors" in masf else nothing,
         "masf_calibrated": masf["calibrated"].ravel() if "calibrated" in masf else nothing,
     }
-    return pa.table(columns, schema=records.CURVE)
+    return pa.table(columns, schema=SCHEMA)
 
 
 def _part(path: Path, example_ids: np.ndarray) -> pa.Table | None:

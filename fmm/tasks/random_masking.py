@@ -11,10 +11,10 @@ from omegaconf import DictConfig
 from torch import Tensor
 
 from fmm import metrics
+from fmm.curves import SCHEMA
 from fmm.inference import Rows, evaluate
 from fmm.masking import mask_random_share, maskable_tokens
 from fmm.models.classifier import Classifier, load_classifier
-from fmm.records import CURVE
 from fmm.tasks.common import container
 
 _CHUNK = 2048  # rows held in memory at all their ratios
@@ -36,7 +36,7 @@ def test(cfg: DictConfig, model: Path, data: Any) -> tuple[list[dict[str, Any]],
         parts.append(columns)
         work = {name: work[name] + counts[name] for name in work}
     merged = {name: [value for part in parts for value in part[name]] for name in parts[0]}
-    table = pa.table(merged, schema=CURVE)
+    table = pa.table(merged, schema=SCHEMA)
     return _metrics(table, ratios, data.info.metrics), table, work
 
 

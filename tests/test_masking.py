@@ -63,7 +63,9 @@ def test_random_share_masks_exactly_the_count_and_no_special_token():
     for ratio in RATIOS:
         got = masking.mask_random_share(ids, maskable, MASK, torch.arange(len(ids)), ratio=ratio, seed=3)
         chosen = masking.top_share(
-            masking.hashed_uniform(3, masking.STREAM_FIXED, torch.arange(len(ids))[:, None], torch.arange(ids.shape[1])),
+            masking.hashed_uniform(
+                3, masking.STREAM_FIXED, torch.arange(len(ids))[:, None], torch.arange(ids.shape[1])
+            ),
             maskable,
             ratio,
         )

@@ -36,7 +36,7 @@ class Encoded:
         return len(self.input_ids)
 
     def batch(self, tokenizer: Any, rows: Sequence[int] | None = None) -> dict[str, Tensor]:
-        """These rows (default: all) as tensors [B, T] padded to the longest: ids, attention mask, sequence ids, types."""
+        """These rows (default: all) as tensors [B, T], padded to the longest of them."""
         picked = range(len(self)) if rows is None else rows
         width = max(len(self.input_ids[row]) for row in picked)
         columns = {"input_ids": (self.input_ids, tokenizer.pad_token_id), "sequence_id": (self.sequence_id, 0)}

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from fmm.faithfulness import check_ratios
-from fmm.inference import Rows, evaluate
+from fmm.inference import Rows, evaluate, signals_of
 from fmm.masking import mask_by_importance, mask_count, ranks
 from fmm.measures import Measure, rankable_tokens
 from fmm.models.classifier import Classifier
@@ -164,7 +164,7 @@ class _Walk:
         A row is explained as soon as its input is there, though a later step may be the first that masks more of it:
         measures that pass over the input anyway then give its logits too.
         """
-        if self.eraser.signals:
+        if self.eraser.signals and not self.eraser.measure.passes_over_input:
             self._evaluate()  # one pass for the metric, MaSF and the measure's reference
         if last_choice is not None:
             self._explain(last_choice)
@@ -181,16 +181,22 @@ class _Walk:
             return
         eraser = self.eraser
         reference = self.logits[rows].masked_fill(self.unanswered[rows, None], float("nan"))
-        scores, logits = eraser.measure.explain(
-            eraser.classifier, self._rows(rows), self.target[rows],
-            explain=eraser.explain, seed=eraser.seed, reference=reference,
-        )  # fmt: skip
+        batch = self._rows(rows)
+        with _overhearing(eraser) as heard:
+            scores, logits = eraser.measure.explain(
+                eraser.classifier,
+                batch,
+                self.target[rows],
+                explain=eraser.explain,
+                seed=eraser.seed,
+                reference=reference,
+            )
         self.scores[rows] = scores
         self.explained[rows] = True
         if logits is not None:
-            open_rows = self.unanswered[rows]
-            self.logits[rows[open_rows]] = logits[open_rows]
-            self.unanswered[rows] = False
+            still = self.unanswered[rows]
+            signals = torch.stack([heard[key] for key in _row_keys(batch)]) if heard else None
+            self._take(rows[still], logits[still], None if signals is None else signals[still])
 
     def _evaluate(self) -> None:
         rows = self.unanswered.nonzero()[:, 0]
@@ -199,11 +205,14 @@ class _Walk:
         eraser = self.eraser
         ragged = Rows.from_batch(self._rows(rows))
         found = evaluate(eraser.classifier, ragged, token_budget=eraser.token_budget, signals=eraser.signals)
-        self.logits[rows] = found.logits
-        if found.signals is not None:
+        self._take(rows, found.logits, found.signals)
+
+    def _take(self, rows: Tensor, logits: Tensor, signals: Tensor | None) -> None:
+        self.logits[rows] = logits
+        if signals is not None:
             if self.signals is None:
-                self.signals = torch.full((len(self.logits), *found.signals.shape[1:]), float("nan"))
-            self.signals[rows] = found.signals
+                self.signals = torch.full((len(self.logits), *signals.shape[1:]), float("nan"))
+            self.signals[rows] = signals
         self.unanswered[rows] = False
 
     def _rows(self, rows: Tensor) -> Batch:
@@ -217,6 +226,30 @@ class _Walk:
             signals = torch.stack([nothing if a.signals is None else a.signals for a in self.answers])
         logits = torch.stack([answers.logits for answers in self.answers])
         return Erasure(ratios, self.rankable, torch.stack(self.inputs), logits, signals, self.order)
+
+
+@contextmanager
+def _overhearing(eraser: Eraser) -> Iterator[dict[bytes, Tensor]]:
+    """Signals [L + 1, D] of the rows that a gradient measure passes over anyway, by row key; empty if not wanted."""
+    heard: dict[bytes, Tensor] = {}
+    if not (eraser.signals and eraser.measure.passes_over_input):
+        yield heard
+        return
+
+    def listen(batch: Batch, hidden: tuple[Tensor, ...]) -> None:
+        heard.update(zip(_row_keys(batch), signals_of(hidden)))
+
+    with eraser.classifier.handing_hidden_states_to(listen):
+        yield heard
+
+
+def _row_keys(batch: Batch) -> list[bytes]:
+    """What tells one input from another: the bytes of its attended tokens and their types."""
+    parts = [batch[key].cpu() for key in ("input_ids", "token_type_ids") if batch.get(key) is not None]
+    stacked = torch.stack(parts, dim=1)
+    if "attention_mask" not in batch:
+        return [row.numpy().tobytes() for row in stacked]
+    return [row[:, kept].numpy().tobytes() for row, kept in zip(stacked, batch["attention_mask"].bool().cpu())]
 
 
 def _most_important_first(scores: Tensor, new: Tensor) -> list[list[int]]:

@@ -168,13 +168,18 @@ def _evaluate_distinct(
         if not signals:
             return classifier.logits(batch).cpu(), None
         logits, hidden = classifier.logits_and_hidden_states(batch)
-        return logits.cpu(), torch.stack([state.amax(1).float() for state in hidden], dim=1).cpu()
+        return logits.cpu(), signals_of(hidden)
 
     with classifier.explaining():
         parts = list(in_parts(classifier, len(block), block.input_ids.shape[1], work, token_budget))
     logits = torch.cat([logits for logits, _ in parts])
     check_finite(logits, block.example_id)
     return logits, torch.cat([signal for _, signal in parts]) if signals else None
+
+
+def signals_of(hidden: Sequence[Tensor]) -> Tensor:
+    """MaSF's signals [n, L + 1, width] of unpadded rows: the maximum over tokens of each layer's states [n, T, width]."""
+    return torch.stack([state.detach().amax(1).float() for state in hidden], dim=1).cpu()
 
 
 def in_parts(

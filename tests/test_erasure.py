@@ -11,6 +11,7 @@ from transformers import RobertaForSequenceClassification
 
 from fmm.erasure import Answers, Cost, Eraser
 from fmm.errors import FmmError
+from fmm.inference import Rows, evaluate
 from fmm.masking import mask_by_importance, mask_count
 from fmm.measures import build
 from fmm.models.classifier import Classifier
@@ -79,7 +80,8 @@ def test_a_row_does_not_depend_on_its_company(classifier, measure):
 
 
 @pytest.mark.parametrize(
-    ("measure", "signals"), [("rand", True), ("loo_sign", True), ("loo_sign", False), ("grad_l2", False)]
+    ("measure", "signals"),
+    [("rand", True), ("loo_sign", True), ("loo_sign", False), ("grad_l2", False), ("grad_l2", True)],
 )
 def test_nothing_is_evaluated_twice(classifier, measure, signals):
     seen, cost = set(), Cost()
@@ -127,3 +129,13 @@ def test_the_second_text_can_be_erased_instead(classifier):
 def test_ratios_without_both_ends_are_refused(classifier):
     with pytest.raises(FmmError, match="lack 1"):
         Eraser(classifier, build("rand"), [0, 0.5])(*batch_of("single", slice(0, 1)))
+
+
+def test_signals_overheard_from_the_gradient_pass_are_the_evaluations(classifier):
+    batch, y = batch_of("pair", slice(0, 8))
+    found = Eraser(classifier, build("inp_grad_abs"), RATIOS, signals=True)(batch, y)
+    for step in (0, 3, 10):
+        rows = Rows.from_batch({**batch, "input_ids": found.input_ids[step]})
+        expected = evaluate(classifier, rows, signals=True)
+        torch.testing.assert_close(found.signals[step], expected.signals, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(found.logits[step], expected.logits, atol=1e-5, rtol=1e-5)

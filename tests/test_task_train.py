@@ -185,7 +185,7 @@ def test_seeds_and_strategies_are_runs_of_their_own(toy):
 
 
 def test_missing_model_prints_the_command(toy):
-    with pytest.raises(FmmError, match="python run.py task=train dataset=toy"):
+    with pytest.raises(FmmError, match=r"python run\.py task=train dataset=toy"):
         common.trained_model(toy())
 
 

@@ -58,11 +58,14 @@ class Measure(ABC):
         name: the member's name.
         signed: True: rank by value, negative speaks against the target. False: rank by magnitude.
         recursive_default: whether a faithfulness curve explains anew after each masking step.
+        passes_over_input: whether `score` sends just the rows as they are through `Classifier.logits_from_embeddings`,
+            so that their logits and hidden states fall out.
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     pattern: ClassVar[re.Pattern[str] | None] = None
     recursive_default: ClassVar[bool] = True
+    passes_over_input: ClassVar[bool] = False
     name: str
     signed: bool
 

@@ -34,6 +34,8 @@ def embedding_gradient(
 class _InputGradient(Measure):
     """Shared by both families: one pass forward and backward over rows of equal length."""
 
+    passes_over_input = True
+
     def score(self, classifier: Classifier, asked: Explained) -> tuple[Tensor, Tensor]:
         def work(part: slice) -> tuple[Tensor, Tensor]:
             block = asked.block.take(part)

@@ -7,7 +7,7 @@ C labels, D width of the word embeddings, L layers. A batch is a dict of tensors
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from fmm.errors import FmmError
 from fmm.models.first_token import FirstTokenShortcut
 
 Batch = Mapping[str, Tensor]
+Listener = Callable[[Batch, tuple[Tensor, ...]], None]
 
 # Their attention mixes the formats of autocast and fails (transformers 5.24): computed in the weights' own format.
 NO_AUTOCAST = frozenset({"deberta", "deberta-v2"})
@@ -65,6 +66,7 @@ class Classifier(nn.Module):
         self.token_budget: int | None = None  # tokens that fit in one pass, once memory has run out
         self._first_token = FirstTokenShortcut(model)
         self._root: tuple[object, Tensor] | None = None
+        self._listener: Listener | None = None
 
     @property
     def device(self) -> torch.device:
@@ -96,12 +98,25 @@ class Classifier(nn.Module):
         def replace(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
             return word_embeddings.to(output.dtype)
 
-        with self._first_token.active(not self.model.training):
+        options = {} if self._listener is None else {"output_hidden_states": True}
+        with self._first_token.active(self._listener is None and not self.model.training):
             hook = self.word_embeddings.register_forward_hook(replace)
             try:
-                return self._forward(batch).logits.float()
+                output = self._forward(batch, **options)
             finally:
                 hook.remove()
+        if self._listener is not None:
+            self._listener(batch, tuple(output.hidden_states))
+        return output.logits.float()
+
+    @contextmanager
+    def handing_hidden_states_to(self, listener: Listener) -> Iterator[None]:
+        """Within this block `logits_from_embeddings` computes all of every layer and hands (batch, states) over."""
+        self._listener = listener
+        try:
+            yield
+        finally:
+            self._listener = None
 
     def logits_and_hidden_states(self, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Logits [B, C] in float32, and the L + 1 hidden states [B, T, width], embedding output first."""

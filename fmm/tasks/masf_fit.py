@@ -86,11 +86,13 @@ def _fit(subject: Subject, folder: Path) -> None:
         signals[:, places.start : places.stop] = found.transpose(0, 1).numpy()
     assert signals is not None
     signals.flush()
+    del signals  # mapped pages count as memory
     layers = Layers(path)
     for kind in KINDS:
         model = masf.fit(layers, kind, split)  # type: ignore[arg-type]
         for part in _PARTS:
             np.save(folder / f"{kind}-{part}.npy", getattr(model, part).numpy())
+        del model
     path.unlink()
 
 

@@ -37,8 +37,6 @@ def run(cfg: DictConfig) -> Record | None:
         print(forecast(cfg, subject))
         return None
     found = curves(cfg, subject)
-    for record in found:
-        print(line(record))
     print(f"record: {found[-1].directory / records.RECORD}")
     return found[-1]
 
@@ -75,9 +73,14 @@ def measures(cfg: DictConfig) -> list[Measure]:
 
 
 def curves(cfg: DictConfig, subject: Subject, *, with_baseline: bool = False) -> list[Record]:
-    """Records of the measures of the configuration, computed where they are not there; perhaps `rand`'s before them."""
-    baseline = curve(cfg, subject, build(BASELINE), None)
-    found = [baseline if m.name == BASELINE else curve(cfg, subject, m, baseline) for m in measures(cfg)]
+    """Records of the measures of the configuration, computed where they are not there; perhaps `rand`'s before them.
+
+    Prints a line for each as soon as it is there.
+    """
+    baseline, found = curve(cfg, subject, build(BASELINE), None), []
+    for measure in measures(cfg):
+        found.append(baseline if measure.name == BASELINE else curve(cfg, subject, measure, baseline))
+        print(line(found[-1]), flush=True)
     return [baseline, *found] if with_baseline else found
 
 

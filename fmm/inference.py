@@ -178,7 +178,7 @@ def _evaluate_distinct(
 
 
 def signals_of(hidden: Sequence[Tensor]) -> Tensor:
-    """MaSF's signals [n, L + 1, width] of unpadded rows: the maximum over tokens of each layer's states [n, T, width]."""
+    """MaSF's signals [n, L + 1, width] of unpadded rows: the maximum over tokens of the states [n, T, width]."""
     return torch.stack([state.detach().amax(1).float() for state in hidden], dim=1).cpu()
 
 

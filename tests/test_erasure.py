@@ -9,7 +9,8 @@ import pytest
 import torch
 from transformers import RobertaForSequenceClassification
 
-from fmm.erasure import Answers, Cost, Eraser
+from fmm.cost import Cost
+from fmm.erasure import Answers, Eraser
 from fmm.errors import FmmError
 from fmm.inference import Rows, evaluate
 from fmm.masking import mask_by_importance, mask_count

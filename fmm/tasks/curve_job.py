@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from fmm import records
+from fmm.cost import Cost
 from fmm.curves import SCHEMA, Curve
-from fmm.erasure import Answers, Batch, Cost, Eraser, Erasure
+from fmm.erasure import Answers, Batch, Eraser, Erasure
 from fmm.errors import FmmError, unknown
 from fmm.inference import Rows, evaluate
 from fmm.masf import Masf

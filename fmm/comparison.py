@@ -90,14 +90,24 @@ def compare(
 
 
 def row_interval(
-    curve: Curve, baseline: Curve, metric: str, *, quantity: str = "acu", replicates: int = 2000, seed: int = 0
+    curve: Curve,
+    baseline: Curve,
+    metric: str,
+    *,
+    quantity: str = "acu",
+    replicates: int = 2000,
+    seed: int = 0,
+    tests: int = 1,
 ) -> tuple[float, float, float]:
-    """ACU or RACU of one curve of one model with its 95% percentile bootstrap over rows: (value, lower, upper)."""
+    """ACU or RACU of one curve of one model with its 95% percentile bootstrap over rows: (value, lower, upper).
+
+    `tests` intervals together hold at 95% (Bonferroni).
+    """
     rows = _shared_rows([curve, baseline])
     weights = resample_rows(len(rows[0].example_id), replicates, np.random.default_rng(seed))
     drawn = _quantities(rows, metric, quantity, weights)[:, 0]
     drawn = drawn[np.isfinite(drawn)]
-    lower, upper = np.percentile(drawn, [2.5, 97.5]) if len(drawn) else (np.nan, np.nan)
+    lower, upper = np.percentile(drawn, [2.5 / tests, 100 - 2.5 / tests]) if len(drawn) else (np.nan, np.nan)
     return float(_quantities(rows, metric, quantity, None)[0, 0]), float(lower), float(upper)
 
 

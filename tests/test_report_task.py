@@ -118,13 +118,14 @@ def test_unmasked_performance_that_is_lost_fails(tmp_path):
     assert verdict.checks[0].status == "no" and verdict.trust == "no"
 
 
-def test_one_seed_gives_numbers_without_intervals_and_no_measure(tmp_path):
+def test_one_seed_gives_no_interval_over_seeds_and_a_verdict_on_that_model_only(tmp_path):
     fabricated.experiment(tmp_path, seeds=(0,), strategies=("half_det",), measures=MEASURES, rows=60)
     group, groups, trained = group_of(tmp_path)
     found = analyse(group, range(5), 200)
     assert found.results[0].acu.lower is None and found.results[0].acu_papers.lower is None
     verdict = judge(found, groups, trained, 0.02, 0.05)
-    assert verdict.measure is None and "one seed" in verdict.sentence
+    assert verdict.measure == found.results[0].measure and "this one model only" in verdict.sentence
+    assert verdict.trust == "no"
 
 
 def test_measure_no_better_than_random_is_not_named(tmp_path):

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fmm import records
+from fmm.comparison import row_interval
 from fmm.records import Record
 from fmm.report.analyse import LEVEL, Analysis
 from fmm.report.load import BASELINE, Group
@@ -66,10 +67,12 @@ def judge(analysis: Analysis, groups: list[Group], trained: list[Record], margin
 
 
 def _best(analysis: Analysis) -> tuple[str | None, list[str]]:
-    """The measure with the largest mean ACU if its interval lies above 0, and those that Holm does not part from it."""
+    """The measure with the largest mean ACU if its interval lies above 0, and those that are not told apart from it."""
     if not analysis.results:
         return None, []
     top = analysis.results[0]
+    if len(top.seeds) == 1:
+        return _best_of_one_model(analysis)
     lower = top.acu_rows.lower
     if lower is None or lower <= 0:
         return None, []
@@ -78,16 +81,27 @@ def _best(analysis: Analysis) -> tuple[str | None, list[str]]:
     return top.measure, sorted(({p.first for p in close} | {p.second for p in close}) - {top.measure})
 
 
+def _best_of_one_model(analysis: Analysis) -> tuple[str | None, list[str]]:
+    """As `_best`, for a single model: by a bootstrap over its rows, each pair at the level of Bonferroni."""
+    group, names = analysis.group, [result.measure for result in analysis.results]
+    (curves,) = (group.curves[seed] for seed in group.seeds)
+    top = curves[names[0]]
+    if row_interval(top, curves[BASELINE], group.metric)[1] <= 0:
+        return None, []
+    pairs = len(names) * (len(names) - 1) // 2
+    lower = {name: row_interval(top, curves[name], group.metric, tests=pairs)[1] for name in names[1:]}
+    return names[0], sorted(name for name, bound in lower.items() if bound <= 0)
+
+
 def _sentence(analysis: Analysis, best: str | None, tied: list[str], trust: Status) -> str:
     group = analysis.group
     if not analysis.results:
         return f"No curve to judge for {group.name}."
     if best is None:
         top = analysis.results[0]
-        why = "one seed gives no interval" if len(top.seeds) < 2 else "its interval reaches 0"
         return (
             f"No measure is shown to beat random masking on {group.name}: the best, {top.measure}, has an ACU of "
-            f"{100 * top.acu.mean:.1f}, but {why}."
+            f"{100 * top.acu.mean:.1f}, but its interval reaches 0."
         )
     ending = {"yes": ": all preconditions hold", "no": ", but a precondition fails"}.get(
         trust, ", with open preconditions"
@@ -95,7 +109,8 @@ def _sentence(analysis: Analysis, best: str | None, tied: list[str], trust: Stat
     parts = f", not told apart from {', '.join(tied)}" if tied else ""
     cheap = _cheapest([best, *tied], analysis) if tied else best
     advice = f" (the cheapest of them is {cheap})" if cheap != best else ""
-    return f"Use {best} on {group.name}{parts}{advice}{ending}."
+    alone = "; one seed speaks of this one model only" if len(group.seeds) == 1 else ""
+    return f"Use {best} on {group.name}{parts}{advice}{ending}{alone}."
 
 
 def _cheapest(names: list[str], analysis: Analysis) -> str:

@@ -142,7 +142,7 @@ def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
     """Tokens kept of two texts so that together they fill at most `room`, cutting the longer one first.
 
     >>> longest_first(3, 700, 508), longest_first(400, 400, 101)
-    ((3, 505), (51, 50))
+    ((3, 505), (50, 51))
     """
     if first + second <= room:
         return first, second

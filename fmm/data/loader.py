@@ -73,8 +73,8 @@ def training_batches(lengths: np.ndarray, batch_size: int, seed: int, epoch: int
 def padding_waste(lengths: np.ndarray, batches: list[list[int]]) -> float:
     """Share of a pass's tokens that is padding.
 
-    >>> padding_waste(np.array([4, 2, 3]), [[0, 1], [2]])
-    0.18181818181818182
+    >>> round(padding_waste(np.array([4, 2, 3]), [[0, 1], [2]]), 4)
+    0.1818
     """
     padded = sum(len(batch) * int(lengths[batch].max()) for batch in batches)
     return 1 - float(lengths[np.concatenate(batches)].sum()) / padded

@@ -28,7 +28,7 @@ def storage_order(keys: Sequence[object], salt: str = "train") -> np.ndarray:
     """Order in which TensorFlow Datasets stores rows with these keys: by md5 of salt + key. Returns int64 [N].
 
     >>> storage_order([0, 1, 2, 3], "train").tolist()
-    [0, 2, 1, 3]
+    [0, 3, 1, 2]
     """
     start = hashlib.md5(salt.encode(), usedforsecurity=False)
     digests = []

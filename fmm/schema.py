@@ -40,7 +40,7 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "training.adam_epsilon": (0, float("inf")),
     "training.warmup": (0, 1),
     "masking.max_ratio": (0, 1),
-    "data.max_length": (4, float("inf")),
+    "data.max_length": (8, float("inf")),
     "data.max_train_rows": (1, float("inf")),
     "data.max_eval_rows": (1, float("inf")),
     "data.max_test_rows": (1, float("inf")),

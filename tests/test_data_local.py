@@ -106,6 +106,17 @@ BROKEN = {
     "broken json": ("f.jsonl", '{"text": "a", "label": 0}\n{"text": \n', "row 2 is broken JSON"),
     "no object": ("f.jsonl", '{"text": "a", "label": 0}\n[1]\n', "row 2 is not a JSON object"),
     "broken first row": ("f.jsonl", "text\n", "row 1 is broken JSON"),
+    "broken row after blank lines": (
+        "f.jsonl",
+        '\n\n{"text": "a", "label": 0}\n\n{"text"\n',
+        r"row 2 \(line 5\) is broken",
+    ),
+    "endless nesting": ("f.jsonl", "[" * 100_000 + "\n", "row 1 is broken JSON"),
+    "endless number": ("f.jsonl", '{"text": "a", "label": ' + "9" * 5000 + "}\n", "row 1 is broken JSON"),
+    "other separator": ("f.csv", "text;label\na;x\n", "separates its columns by ';'"),
+    "old line ends": ("f.csv", "text,label\ra,x\r", r"header \(line 1\) is broken"),
+    "no header": ("f.csv", "\n \n", "has no column 'text'"),
+    "numbers": ("f.csv", "text,label\na,0.1\nb,0.2\n", r"2 rows of 2 classes.*name another column"),
     "extension": ("f.txt", GOOD, r"unknown file type '\.txt'; .*\(choose from \.csv, \.jsonl, \.parquet, \.tsv\)"),
     "empty file": ("f.csv", "", "is empty"),
     "no rows": ("f.csv", "text,label\n", "has no rows"),
@@ -124,6 +135,28 @@ def test_broken_files(tmp_path: Path, case: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_broken_parquet(tmp_path: Path) -> None:
+    path = write(tmp_path / "f.parquet", ROWS)
+    content = bytearray(path.read_bytes())
+    content[20:120] = bytes(100)
+    path.write_bytes(content)
+    with pytest.raises(FmmError, match="is not a readable Parquet file"):
+        local(tmp_path, path=str(path)).read()
+    texts = pa.array(["a", "b"])
+    pq.write_table(pa.Table.from_arrays([texts, texts], names=["text", "text"]), path)
+    with pytest.raises(FmmError, match="names a column twice"):
+        local(tmp_path, path=str(path)).read()
+    pq.write_table(pa.table({"text": texts, "label": pa.array([b"x", b"y"])}), path)
+    with pytest.raises(FmmError, match="row 1 has label b'x'; labels are whole numbers or names, not bytes"):
+        local(tmp_path, path=str(path)).read()
+
+
+def test_a_column_named_for_two_things(tmp_path: Path) -> None:
+    path = write(tmp_path / "f.csv", ROWS)
+    with pytest.raises(FmmError, match=r"dataset\.text and dataset\.label both name column 'text'"):
+        local(tmp_path, {"label": "text"}, path=str(path)).read()
+
+
 def test_not_utf8_names_the_line(tmp_path: Path) -> None:
     (tmp_path / "f.csv").write_bytes("text,label\na,x\ncafé,y\n".encode("latin-1"))
     with pytest.raises(FmmError, match="is not UTF-8: line 3 holds the byte 0xe9"):
@@ -134,6 +167,13 @@ def test_byte_order_mark_is_no_part_of_the_header(tmp_path: Path) -> None:
     text = "text,label\n" + "".join(f"a {i},{i % 2}\n" for i in range(20))
     (tmp_path / "f.csv").write_text(text, encoding="utf-8-sig")
     assert local(tmp_path, path=str(tmp_path / "f.csv")).info.label_names == ["0", "1"]
+
+
+def test_blank_lines_header_spaces_and_whole_numbers_with_a_fraction(tmp_path: Path) -> None:
+    rows = "".join(f"a {i},{('10.0', '2')[i % 2]}\n" for i in range(20))
+    (tmp_path / "f.csv").write_text(f"\n\ntext , label\n{rows}\n  \n\n")
+    dm = local(tmp_path, path=str(tmp_path / "f.csv"))
+    assert dm.info.label_names == ["2", "10"] and sum(dm.record()["rows"].values()) == 20
 
 
 def test_unknown_label_in_test(tmp_path: Path) -> None:

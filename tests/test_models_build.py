@@ -17,6 +17,7 @@ from transformers import (
 
 from fmm.errors import FmmError
 from fmm.models import build, tiny
+from fmm.models.classifier import load_classifier
 
 TEXTS = ["the movie was not good at all, really wonderful acting", "dull plot and boring people"] * 30
 TINY = {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "intermediate_size": 16, "max_length": 64}
@@ -92,6 +93,31 @@ def test_nothing_there_says_what_to_give():
         build.load_model("/no/such/folder", ["a", "b"])
     with pytest.raises(FmmError, match=r"model\.name="):
         build.load_tokenizer("no-such-owner/no-such-model")
+
+
+def test_folder_without_tokenizer_is_refused(folder):
+    """transformers makes an empty tokenizer there, to which every word is unknown."""
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).unlink()
+    with pytest.raises(FmmError, match="has no tokenizer files"):
+        build.load_tokenizer(str(folder))
+
+
+@pytest.mark.parametrize("content", [b"", b"xx" * 100, None], ids=["empty", "garbage", "missing"])
+def test_damaged_weights_are_a_sentence(folder, content):
+    (folder / "model.safetensors").unlink()
+    if content is not None:
+        (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(FmmError, match=r"the weights of .* could not be loaded"):
+        build.load_model(str(folder), ["neg", "pos"])
+    with pytest.raises(FmmError, match="could not be loaded"):
+        load_classifier(str(folder))
+
+
+def test_tokenizer_of_a_larger_vocabulary_than_the_model_is_refused(folder, tokenizer):
+    small = tiny.build_model(TINY, ["neg", "pos"], len(tokenizer) - 1)
+    with pytest.raises(FmmError, match="belong together"):
+        build.check_vocabulary(small, tokenizer, "some/model")
 
 
 def test_head_is_new_where_the_checkpoint_has_another(folder):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +79,9 @@ def _read_columns(path: Path, dataset: Mapping[str, Any]) -> _Columns:
     names, rows = read_table(path)
     wanted = {key: dataset[key] for key in ("text", "text_pair", "label", "id") if dataset.get(key)}
     for option, name in wanted.items():
+        if other := next((key for key in wanted if key != option and wanted[key] == name), None):
+            raise FmmError(f"dataset.{option} and dataset.{other} both name column {name!r}; give each its own column")
+    for option, name in wanted.items():
         if name not in names:
             close = nearest(name, names)
             hint = f"; did you mean dataset.{option}={close[0]}?" if close else f"; choose one with dataset.{option}="
@@ -109,7 +113,7 @@ def _text(row: Mapping[str, Any], column: str, path: Path, number: int) -> str:
         value.encode()
     except UnicodeEncodeError as error:
         raise FmmError(
-            f"{path} row {number} has half a character ({error.object[error.start]!r}) in {column!r}"
+            f"{path} row {number} has half a character ({error.object[error.start]!r}) in {column!r}; mend or drop it"
         ) from error
     return value
 
@@ -118,13 +122,15 @@ def _label(row: Mapping[str, Any], column: str, path: Path, number: int) -> str:
     value = row.get(column)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, float | list | dict):
+    if value is not None and not isinstance(value, int | str):  # bool is an int
         raise FmmError(
             f"{path} row {number} has label {value!r}; labels are whole numbers or names, not {type(value).__name__}"
         )
-    if value is None or not str(value).strip():
+    label = "" if value is None else str(value).strip()
+    if not label:
         raise FmmError(f"{path} row {number} has no label in column {column!r}; fill it in or drop the row")
-    return str(value).strip()
+    # Table programs write whole numbers with a fraction where a cell of the column is empty: 1.0 is 1, as in Parquet.
+    return label.split(".")[0] if re.fullmatch(r"-?\d+\.0+", label, re.ASCII) else label
 
 
 def _id(row: Mapping[str, Any], column: str, path: Path, number: int) -> int:
@@ -181,6 +187,12 @@ def _splits(rows: Mapping[str, RawSplit], files: Mapping[str, Path], seed: int) 
     for name in SPLITS:
         if len(splits[name]) == 0:
             raise FmmError(
-                f"{next(iter(files.values()))} has too few rows for a {name} split; give at least 3 rows per class"
+                f"{next(iter(files.values()))} has too few rows for a {name} split ({_counted(rows)}); "
+                "give at least 3 rows per class, or name another column by dataset.label="
             )
     return {name: splits[name] for name in SPLITS}
+
+
+def _counted(rows: Mapping[str, RawSplit]) -> str:
+    labels = next(iter(rows.values())).labels
+    return f"{len(labels)} rows of {len(np.unique(labels))} classes"

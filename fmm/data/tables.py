@@ -24,7 +24,7 @@ def read_table(path: Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
     """
     suffix = path.suffix.lower()
     if suffix not in EXTENSIONS:
-        raise unknown("file type", suffix or path.name, EXTENSIONS)
+        raise FmmError(f"{path}: {unknown('file type', suffix or path.name, EXTENSIONS)}")
     if not path.is_file():
         raise FmmError(f"{path} is not a file; check data.path (or data.train, data.validation, data.test)")
     if path.stat().st_size == 0:
@@ -58,42 +58,59 @@ def read_rows_without_header(path: Path) -> Iterator[tuple[int, list[str]]]:
 def _delimited(path: Path, delimiter: str) -> tuple[list[str], Iterator[dict[str, Any]]]:
     csv.field_size_limit(sys.maxsize)
     reader = csv.reader(_lines(path), delimiter=delimiter, strict=True)
-    columns = next(reader, [])
-    if len(set(columns)) < len(columns):
-        raise FmmError(f"{path} names a column twice in its header ({', '.join(columns)}); give each its own name")
+    table = _filled_rows(reader, path)
+    columns = [name.strip() for name in next(table, [])]
+    _check_names(columns, path)
+    other = next((d for d in ",;\t|" if len(columns) == 1 and d in columns[0]), None)
+    if other:
+        name = "tabs" if other == "\t" else repr(other)
+        raise FmmError(
+            f"{path} separates its columns by {name} (its header is {columns[0]!r}); "
+            f"save {path.suffix} with {'tabs' if delimiter == chr(9) else 'commas'}"
+        )
 
     def rows() -> Iterator[dict[str, Any]]:
-        number = 0
-        try:
-            for values in reader:
-                if not values:
-                    continue
-                number += 1
-                if len(values) != len(columns):
-                    raise FmmError(
-                        f"{path} row {number} (line {reader.line_num}) has {len(values)} fields where the header has "
-                        f"{len(columns)}; quote texts that hold a {'tab' if delimiter == chr(9) else 'comma'}"
-                    )
-                yield dict(zip(columns, values))
-        except csv.Error as error:
-            raise FmmError(
-                f"{path} row {number + 1} (line {reader.line_num}) is broken ({error}); mend its quotes"
-            ) from error
+        for number, values in enumerate(table, start=1):
+            if len(values) != len(columns):
+                raise FmmError(
+                    f"{path} row {number} (line {reader.line_num}) has {len(values)} fields where the header has "
+                    f"{len(columns)}; quote texts that hold a {'tab' if delimiter == chr(9) else 'comma'}"
+                )
+            yield dict(zip(columns, values))
 
     return columns, rows()
 
 
+def _filled_rows(reader: Any, path: Path) -> Iterator[list[str]]:
+    """The header and the rows, without blank lines. Raises FmmError for broken quotes, naming the row."""
+    number = 0  # the header's
+    try:
+        for values in reader:
+            if any(value.strip() for value in values) or len(values) > 1:
+                yield values
+                number += 1
+    except csv.Error as error:
+        place = f"row {number}" if number else "header"
+        raise FmmError(
+            f"{path} {place} (line {reader.line_num}) is broken ({error}); mend its quotes and line ends"
+        ) from error
+
+
 def _json_lines(path: Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
     def rows() -> Iterator[dict[str, Any]]:
-        for number, line in enumerate(_lines(path), start=1):
+        number = 0
+        for line_number, line in enumerate(_lines(path), start=1):
             if not line.strip():
                 continue
+            number += 1
+            place = f"{path} row {number}" + (f" (line {line_number})" if line_number > number else "")
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError as error:
-                raise FmmError(f"{path} row {number} is broken JSON ({error.msg}); write one object a line") from error
+            except (ValueError, RecursionError) as error:  # ValueError: a number of thousands of digits too
+                reason = getattr(error, "msg", None) or first_line(error)
+                raise FmmError(f"{place} is broken JSON ({reason}); write one object a line") from error
             if not isinstance(row, dict):
-                raise FmmError(f"{path} row {number} is not a JSON object; write one object a line")
+                raise FmmError(f"{place} is not a JSON object; write one object a line")
             yield row
 
     first = next(rows(), {})
@@ -104,10 +121,23 @@ def _parquet(path: Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
     try:
         file = pq.ParquetFile(path)
     except (pa.ArrowException, OSError) as error:
-        raise FmmError(f"{path} is not a readable Parquet file ({first_line(error)}); write it again") from error
+        raise _damaged(path, error) from error
+    _check_names(file.schema_arrow.names, path)
 
     def rows() -> Iterator[dict[str, Any]]:
-        for batch in file.iter_batches():
-            yield from batch.to_pylist()
+        try:
+            for batch in file.iter_batches():
+                yield from batch.to_pylist()
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise error if isinstance(error, FmmError) else _damaged(path, error) from error
 
     return file.schema_arrow.names, rows()
+
+
+def _damaged(path: Path, error: Exception) -> FmmError:
+    return FmmError(f"{path} is not a readable Parquet file ({first_line(error)}); write it again")
+
+
+def _check_names(columns: list[str], path: Path) -> None:
+    if len(set(columns)) < len(columns):
+        raise FmmError(f"{path} names a column twice in its header ({', '.join(columns)}); give each its own name")

@@ -42,7 +42,10 @@ def check_tokenizer(tokenizer: Any, name: str) -> None:
                 f"the tokenizer of {name!r} has no {token} token; choose an encoder trained with masking, "
                 "such as roberta-base"
             )
-    pieces = [t for t in tokenizer.get_vocab() if t not in tokenizer.all_special_tokens and not t.startswith("##")]
+    special = set(tokenizer.all_special_tokens)
+    pieces = [t for t in tokenizer.get_vocab() if t not in special and not t.startswith("##")]
+    if not pieces:  # transformers makes an empty tokenizer where a folder has none
+        raise FmmError(f"{name!r} has no tokenizer files (such as tokenizer.json); save its tokenizer into that folder")
     words = [tokenizer.convert_tokens_to_string([t]).strip() for t in sorted(pieces, key=len, reverse=True)[:2000]]
     words = [word for word in words if word.isalpha() and word.isascii() and 4 <= len(word) <= 12][:50]
     counts = [len(tokenizer(word, add_special_tokens=False)["input_ids"]) for word in words]
@@ -76,11 +79,23 @@ def load_model(name: str, label_names: Sequence[str], *, revision: str | None = 
     load = {"revision": revision, "num_labels": len(label_names), "ignore_mismatched_sizes": True, **labels}
     try:
         return AutoModelForSequenceClassification.from_pretrained(name, attn_implementation=attention, **load)
-    except (ValueError, ImportError) as error:
-        if attention not in str(error) and "attention" not in str(error):
-            raise FmmError(f"model {name!r} could not be loaded: {_first_line(error)}") from error
+    except Exception as error:  # safetensors, torch and transformers each raise their own kinds
+        if not isinstance(error, ValueError | ImportError) or "attention" not in str(error):
+            raise FmmError(
+                f"the weights of {name!r} could not be loaded ({_first_line(error)}); fetch or save the model again"
+            ) from error
     print(f"{name} has no {attention} attention; its own (eager) attention is used", flush=True)
     return AutoModelForSequenceClassification.from_pretrained(name, attn_implementation="eager", **load)
+
+
+def check_vocabulary(model: Any, tokenizer: Any, name: str) -> None:
+    """Refuse a tokenizer whose largest token id has no embedding in the model: they belong to different models."""
+    rows, largest = model.get_input_embeddings().num_embeddings, max(tokenizer.get_vocab().values())
+    if largest >= rows:
+        raise FmmError(
+            f"the tokenizer of {name!r} has token ids up to {largest} but the model has {rows} embeddings; "
+            "give a folder whose tokenizer and model belong together"
+        )
 
 
 def check_config(config: Any, name: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fmm.errors import FmmError
+from fmm.errors import FmmError, first_line
 from fmm.models.first_token import FirstTokenShortcut
 
 Batch = Mapping[str, Tensor]
@@ -186,10 +186,9 @@ def load_classifier(
     tokenizer = build.load_tokenizer(name)
     try:
         model, report = AutoModelForSequenceClassification.from_pretrained(name, dtype=dtype, output_loading_info=True)
-    except (OSError, ValueError, ImportError) as error:
-        reason = str(error).strip().splitlines()[0][:200]
+    except Exception as error:  # safetensors, torch and transformers each raise their own kinds
         raise FmmError(
-            f"the model of {name!r} could not be loaded ({reason}); give the folder of a trained classifier"
+            f"the model of {name!r} could not be loaded ({first_line(error)}); give the folder of a trained classifier"
         ) from error
     build.check_config(model.config, name)
     if missing := sorted(report["missing_keys"]):
@@ -197,6 +196,7 @@ def load_classifier(
             f"checkpoint {name!r} has no trained weights for {', '.join(missing[:3])}; "
             "it is no trained classifier: fine-tune it with task=train first"
         )
+    build.check_vocabulary(model, tokenizer, name)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     limit = build.max_tokens(model, tokenizer)

@@ -76,6 +76,7 @@ def _prepare(cfg: DictConfig, data: Any) -> tuple[Any, Any]:
         model = build.load_model(
             model_cfg["name"], names, revision=model_cfg.get("revision"), attention=model_cfg.get("attention", "sdpa")
         )
+    build.check_vocabulary(model, tokenizer, model_cfg["name"])
     data.attach_tokenizer(tokenizer, build.max_tokens(model, tokenizer, cfg.data.max_length))
     data.prepare_data()
     data.setup("fit")

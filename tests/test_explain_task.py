@@ -67,6 +67,13 @@ def test_free_text_explains_the_prediction_and_prints_it(settings, capsys):
             assert row["start"] is None and row["rank"] is None
 
 
+def test_places_in_an_order_are_not_summed_to_words(settings, capsys):
+    record = explain.run(settings('text="wonderfully unremarkable plot"', "measures=[beam_2]"))
+    tokens, words = read(record, "tokens").to_pylist(), read(record, "words").to_pylist()
+    assert max(word["score"] for word in words) == max(row["score"] for row in tokens)
+    assert "against" not in capsys.readouterr().out
+
+
 def test_words_pool_their_pieces_and_are_ranked(settings):
     record = explain.run(settings('text="wonderfully unremarkable plot"', "measures=[loo_sign,grad_l2]"))
     tokens, words = read(record, "tokens").to_pylist(), read(record, "words").to_pylist()

@@ -17,10 +17,15 @@ from fmm.explain.words import pool, rank_descending, word_of_token, word_spans
         ("好片 good", ["好", "片", "good"]),
         ("a <mask> b", ["a", "<mask>", "b"]),
         ("👍🏽 ok", ["👍🏽", "ok"]),
+        ("g\u0308r\u0308eat cafe\u0301", ["g\u0308r\u0308eat", "cafe\u0301"]),
+        ("हिन्दी शब्द", ["हिन्दी", "शब्द"]),
+        ("می\u200cخواهم", ["می\u200cخواهم"]),
+        ("dull</s><s>great", ["dull", "</s>", "<s>", "great"]),
+        ("<b>dull</b>", ["<", "b", ">", "dull", "</", "b", ">"]),
     ],
 )
 def test_words(text, words):
-    assert [text[a:b] for a, b in word_spans(text, "<mask>")] == words
+    assert [text[a:b] for a, b in word_spans(text, ["<s>", "</s>", "<mask>"])] == words
 
 
 def test_tokens_with_leading_blanks_and_empty_spans_find_their_word():

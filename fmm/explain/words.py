@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,19 +13,26 @@ from numpy.typing import NDArray
 Span = tuple[int, int]
 
 _CJK = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # written without blanks: each character is a word
-_WORD = rf"[{_CJK}]|(?:(?![{_CJK}])\w)+(?:['’](?:(?![{_CJK}])\w)+)*|[^\w\s]+"
+# Accents, vowel signs and joiners go with the letter before them; for `re` they are no letters.
+_MARKS = "\u00ad\u200c\u200d" + "".join(c for c in map(chr, range(0x300, 0xFE30)) if unicodedata.category(c)[0] == "M")
+_LETTERS = rf"(?:(?![{_CJK}])\w[{_MARKS}]*)+"
+_WORD = re.compile(rf"[{_CJK}][{_MARKS}]*|{_LETTERS}(?:['’]{_LETTERS})*|[^\w\s]+")
 
 
-def word_spans(text: str, mask_token: str | None = None) -> list[Span]:
+def word_spans(text: str, literals: Iterable[str] = ()) -> list[Span]:
     """Character spans of words: runs of letters and digits, an apostrophe inside included; runs of other signs apart.
 
-    A literal `mask_token` is one word.
+    Each of `literals` (the tokenizer's special tokens, where a text spells them out) is one word.
 
     >>> [("It's dull, isn't it?"[a:b]) for a, b in word_spans("It's dull, isn't it?")]
     ["It's", 'dull', ',', "isn't", 'it', '?']
     """
-    pattern = f"{re.escape(mask_token)}|{_WORD}" if mask_token else _WORD
-    return [match.span() for match in re.finditer(pattern, text)]
+    special = "|".join(re.escape(literal) for literal in sorted(literals, key=len, reverse=True))
+    found, end = [], 0
+    for start, stop in [m.span() for m in re.finditer(special, text)] if special else []:
+        found += [match.span() for match in _WORD.finditer(text, end, start)] + [(start, stop)]
+        end = stop
+    return found + [match.span() for match in _WORD.finditer(text, end)]
 
 
 def word_of_token(spans: Sequence[Span], words: Sequence[Span], text: str) -> list[int]:

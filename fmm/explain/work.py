@@ -212,7 +212,7 @@ _WORDS = pa.schema(
 def _words_of_text(job: Job, row: int, measure: str, which: str, part: dict[str, list], into: dict[str, list]) -> None:
     """Append the words of one text by one measure to the columns of `_WORDS`."""
     text = job.source.texts[row] if which == "first" else (job.source.pairs or [""])[row]
-    spans, signed = word_spans(text, job.tokenizer.mask_token), bool(part["signed"][0])
+    spans, signed = word_spans(text, job.tokenizer.all_special_tokens), bool(part["signed"][0])
     at = word_of_token(list(zip(part["start"], part["end"])), spans, text)
     scores = pool(part["score"], at, len(spans), signed)
     ranks, pieces = rank_descending(scores), np.bincount([i for i in at if i >= 0], minlength=len(spans))

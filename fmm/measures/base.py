@@ -56,7 +56,7 @@ class Measure(ABC):
         presets: names of the family's members, each with the arguments of the constructor that make it.
         pattern: for families with a number in the name, such as beam_7: its groups are (integer) arguments.
         name: the member's name.
-        signed: True: rank by value, negative speaks against the target. False: rank by magnitude.
+        signed: True: negative scores speak against the target. False: none is negative, the larger the more important.
         recursive_default: whether a faithfulness curve explains anew after each masking step.
         passes_over_input: whether `score` sends just the rows as they are through `Classifier.logits_from_embeddings`,
             so that their logits and hidden states fall out.

@@ -79,7 +79,7 @@ class Beam(Measure):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {f"beam_{width}": {"width": width} for width in (10, 20, 50)}
     pattern = re.compile(r"beam_(?P<width>\d+)")
-    signed = True
+    signed = False  # places in an order: none speaks against the target, and a sum of them says nothing
     recursive_default = False
 
     def __init__(self, width: int = 10) -> None:

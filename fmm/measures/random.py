@@ -18,7 +18,7 @@ class Random(Measure):
     """U[0, 1) at every token, from (seed, example id, position) alone: any batch, order or process gives the same."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"rand": {}}
-    signed = True
+    signed = False
 
     def explain(
         self,

@@ -74,6 +74,12 @@ def test_places_in_an_order_are_not_summed_to_words(settings, capsys):
     assert "against" not in capsys.readouterr().out
 
 
+def test_dry_run_forecasts_and_leaves_nothing(settings, capsys, tmp_path):
+    assert explain.run(settings("text=great", "measures=[grad_l2,grad_l2]", "dry_run=true")) is None
+    assert "forecast: 1 rows by grad_l2, about" in capsys.readouterr().out
+    assert not list(tmp_path.glob("explain/*/*"))
+
+
 def test_words_pool_their_pieces_and_are_ranked(settings):
     record = explain.run(settings('text="wonderfully unremarkable plot"', "measures=[loo_sign,grad_l2]"))
     tokens, words = read(record, "tokens").to_pylist(), read(record, "words").to_pylist()
@@ -155,9 +161,14 @@ def test_killed_half_way_it_continues(settings, tmp_path, monkeypatch, capsys):
     [
         (['text=" "'], "text is empty"),
         (["text=great", "target=neutral"], "unknown target 'neutral'"),
-        (["text=great", "target=7"], "target 7"),
+        (["text=great", "target=7"], "target=7 is no label"),
+        (["text=great", "target=null"], "unknown target 'null'"),
+        (["text=great", "target=1.0"], "unknown target '1.0'"),
+        (["text=great", "target=[0,1]"], "unknown target"),
+        (["text=great", "target=true"], "unknown target 'True'"),
+        (["text=great", "measures=[{steps:3}]"], "has no name"),
         (["text=great", "measures=[lo_sign]"], "did you mean"),
-        (["text=great", "measures=[grad_l2,grad_l2]"], "twice"),
+        (["text=great", "measures=[int_grad_abs,{name:int_grad_abs,steps:3}]"], "twice with different"),
         (["text=great", "measures=[]"], "no measure"),
         (["text=great", "explain=second"], "one text only"),
         (["text=great", "explanation.file=x.csv"], "both given"),

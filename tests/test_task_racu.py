@@ -101,6 +101,9 @@ def test_predicted_targets_and_rand_against_itself(settings):
         ("explain=second", "second text"),
         ("measures=[]", "names no measure"),
         ("measures=[gradl2]", "did you mean"),
+        ("measures=[int_grad_abs,{name:int_grad_abs,steps:3}]", "twice with different"),
+        ("target=1.0", "unknown target '1.0'"),
+        ("target=2", "0 negative, 1 positive"),
     ],
 )
 def test_mistakes_are_sentences_before_any_work(settings, override, said):
@@ -123,6 +126,8 @@ def test_forecast_names_every_curve(settings, capsys):
     assert racu.run(settings("measure=grad_l2", "dry_run=true")) is None
     out = capsys.readouterr().out
     assert "forecast for 12 test rows: rand: " in out and "grad_l2: " in out
+    assert check.run(settings("measure=grad_l2", "dry_run=true", task="check")) is None
+    assert "forecast for 12 test rows: rand: " in capsys.readouterr().out
 
 
 def test_masf_task_prints_ratio_zero_and_the_warning(settings, capsys):

@@ -13,7 +13,7 @@ from fmm.errors import FmmError, unknown
 from fmm.measures.attribution import Attribution, attribute
 from fmm.measures.base import Measure, rankable_tokens
 
-__all__ = ["Attribution", "Measure", "attribute", "available", "build", "rankable_tokens"]
+__all__ = ["Attribution", "Measure", "attribute", "available", "build", "build_all", "options_of", "rankable_tokens"]
 
 
 @cache
@@ -52,6 +52,8 @@ def build(measure: str | Mapping[str, Any] | Measure) -> Measure:
         return measure
     options = {"name": measure} if isinstance(measure, str) else dict(measure)
     name = str(options.pop("name", ""))
+    if not name:
+        raise FmmError(f"the measure {options} has no name; give one, such as {{name: loo_abs}}")
     family, fixed = _find(name)
     accepted = [
         key for key in inspect.signature(family.__init__).parameters if key not in ("self", "args", "kwargs", *fixed)
@@ -64,6 +66,29 @@ def build(measure: str | Mapping[str, Any] | Measure) -> Measure:
     built = family(**fixed, **options)
     built.name = name
     return built
+
+
+def build_all(asked: object) -> list[Measure]:
+    """The measures of a list of names and mappings, or of a single one; one that is there twice is taken once.
+
+    Raises FmmError for an empty list, and where one name has different options: a record holds a name once.
+    """
+    wanted = asked if isinstance(asked, list) else [asked]
+    found: dict[str, tuple[object, Measure]] = {}
+    for one in wanted:
+        measure = build(one if isinstance(one, Mapping | Measure) else str(one))
+        first, _ = found.setdefault(measure.name, (options_of(measure), measure))
+        if first != options_of(measure):
+            raise FmmError(f"measures names {measure.name} twice with different options; give one command to each")
+    if not found:
+        raise FmmError("measures=[] names no measure; give some, such as measures=[grad_l2,loo_abs]")
+    return [measure for _, measure in found.values()]
+
+
+def options_of(measure: Measure) -> dict[str, Any]:
+    """The arguments that made a measure, as it keeps them."""
+    names = inspect.signature(type(measure).__init__).parameters
+    return {name: getattr(measure, name) for name in names if hasattr(measure, name)}
 
 
 def _find(name: str) -> tuple[type[Measure], Mapping[str, Any]]:

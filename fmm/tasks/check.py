@@ -66,11 +66,17 @@ class Outcome:
     passed: bool | None
 
 
-def run(cfg: DictConfig) -> Record:
-    """Run every check that the model and data allow, print them, and leave their record. Returns it."""
+def run(cfg: DictConfig) -> Record | None:
+    """Run every check that the model and data allow, print them, and leave their record.
+
+    Returns it; None after `dry_run=true`.
+    """
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     subject = racu.check(cfg)
+    if cfg.dry_run:
+        print(f"{racu.forecast(cfg, subject)}; reversed, and random a second time, they take as much again")
+        return None
     chosen = racu.measures(cfg)
     curves = {r.settings["measure"]["name"]: r for r in racu.curves(cfg, subject, with_baseline=True)}
     baseline = read_curve(curves[racu.BASELINE].directory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -125,14 +126,22 @@ def targets(target: str | int, batch: Batch, names: list[str], unmasked: Tensor 
 
 
 def label_number(target: str | int, names: list[str]) -> int:
-    """A label given by number or name. Raises FmmError for another."""
-    if isinstance(target, int) or str(target).isdigit():
-        if int(target) >= len(names) or int(target) < 0:
-            raise FmmError(f"target={target} is no label; choose from {', '.join(map(str, range(len(names))))}")
-        return int(target)
-    if target not in names:
-        raise unknown("target", target, ["gold", "predicted", *names])
-    return names.index(target)
+    """A label given by name, in any case, or else by number: labels that are digits, such as stars, mean themselves.
+
+    Raises FmmError for another.
+
+    >>> label_number("Positive", ["negative", "positive"]), label_number(1, ["1", "2"]), label_number(1, ["a", "b"])
+    (1, 0, 1)
+    """
+    folded, wanted = [name.casefold() for name in names], str(target).casefold()
+    if wanted in folded:
+        return folded.index(wanted)
+    if (isinstance(target, int) and not isinstance(target, bool)) or re.fullmatch(r"[0-9]+", wanted):
+        if 0 <= int(target) < len(names):
+            return int(target)
+        numbered = ", ".join(f"{number} {name}" for number, name in enumerate(names))
+        raise FmmError(f"target={target} is no label; choose from {numbered}")
+    raise unknown("target", "null" if target is None else str(target), ["gold", "predicted", *names])
 
 
 def row_chunks(lengths: np.ndarray) -> Iterator[np.ndarray]:

@@ -16,18 +16,18 @@ from fmm.explain import work
 from fmm.explain.evidence import evidence_table
 from fmm.explain.source import Source
 from fmm.explain.work import Job
-from fmm.measures import build
+from fmm.measures import build_all
 from fmm.records import Record, Run
 from fmm.report import explain_page, terminal
 from fmm.report.verdict import stored_verdict
 from fmm.tasks.common import TrainedModel, container, datamodule, trained_model
-from fmm.tasks.explain_job import input_ends, notes_on, prepare
+from fmm.tasks.explain_job import forecast, input_ends, notes_on, prepare
 
 
-def run(cfg: DictConfig) -> Record:
+def run(cfg: DictConfig) -> Record | None:
     """Explain what the configuration names and leave tokens.parquet, words.parquet, examples.parquet and explain.html.
 
-    Returns the record.
+    Returns the record; None after `dry_run=true`.
     """
     transformers_logging.disable_progress_bar()
     given = sources.of_text(str(cfg.text), _text(cfg.text_pair)) if cfg.text is not None else None
@@ -38,6 +38,9 @@ def run(cfg: DictConfig) -> Record:
     source = given or (sources.of_file(path, container(cfg.dataset), cfg.explanation) if path else _split(cfg, data))
     _check_texts(cfg, source)
     run = _open(cfg, trained, source, measures)
+    if cfg.dry_run:
+        print(forecast(run, prepare(cfg, trained.directory, source, measures, _labels(cfg, data))))
+        return None
     with run.lock():
         if cfg.force:
             run.clear()
@@ -92,7 +95,7 @@ def _check_texts(cfg: DictConfig, source: Source) -> None:
 def chosen_measures(cfg: DictConfig, trained: TrainedModel) -> list[dict[str, Any]]:
     """Measures to use: `measures`, a `measure` of the command line, the report's verdict on this model, or the default.
 
-    Raises FmmError for an unknown one, or one that is named twice.
+    Raises FmmError for an unknown one, or one that is named twice with different options.
     """
     asked = container(cfg.measures) if cfg.measures is not None else None
     if asked is None:
@@ -103,15 +106,9 @@ def chosen_measures(cfg: DictConfig, trained: TrainedModel) -> list[dict[str, An
         else:
             asked = [container(cfg.measure)]
     asked = asked if isinstance(asked, list) else [asked]
-    found = [dict(m) if isinstance(m, dict) else {"name": str(m)} for m in asked]
-    names = [str(measure["name"]) for measure in found]
-    if not found:
-        raise FmmError("measures=[] names no measure; give some, such as measures=[grad_l2,loo_abs]")
-    for measure in found:
-        build(measure)
-        if names.count(measure["name"]) > 1:
-            raise FmmError(f"measures names {measure['name']} twice; name it once")
-    return found
+    built = {measure.name: measure for measure in build_all(asked)}
+    found = {m["name"]: m for m in [dict(m) if isinstance(m, dict) else {"name": str(m)} for m in asked]}
+    return [found[name] for name in built]
 
 
 def _measure_was_chosen() -> bool:
@@ -127,7 +124,7 @@ def _open(cfg: DictConfig, trained: TrainedModel, source: Source, measures: list
         "model": trained.settings(),
         "dataset": cfg.dataset.name,
         "measures": measures,
-        "target": cfg.target,
+        "target": container(cfg.target),
         "explain": cfg.explain,
         "seed": cfg.seed,
         "dtype": cfg.inference.dtype,
@@ -139,11 +136,15 @@ def _open(cfg: DictConfig, trained: TrainedModel, source: Source, measures: list
     return records.open_run(cfg.output_dir, "explain", cfg.dataset.name, readable, settings)
 
 
+def _labels(cfg: DictConfig, data: Any) -> list[str] | None:
+    """The dataset's labels, which a checkpoint must have."""
+    return data.info.label_names if data is not None and cfg.checkpoint is not None else None
+
+
 def _explain(
     cfg: DictConfig, run: Run, trained: TrainedModel, source: Source, measures: list[dict[str, Any]], data: Any
 ) -> Record:
-    labels = data.info.label_names if data is not None and cfg.checkpoint is not None else None
-    job = prepare(cfg, trained.directory, source, measures, labels)
+    job = prepare(cfg, trained.directory, source, measures, _labels(cfg, data))
     notes = notes_on(job)
     for note in notes:
         print(note, flush=True)

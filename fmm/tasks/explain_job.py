@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from omegaconf import DictConfig
 
 from fmm.data import encode
-from fmm.errors import unknown
 from fmm.explain.source import Source
-from fmm.explain.work import Job, cut_characters
+from fmm.explain.work import Job, cut_characters, explain_rows
 from fmm.models.classifier import load_classifier
-from fmm.tasks.common import label_mapping
+from fmm.records import Run
+from fmm.tasks.common import container, label_mapping
+from fmm.tasks.curve_job import label_number
+from fmm.tasks.forecast import duration
 
 
 def prepare(
@@ -35,11 +39,10 @@ def prepare(
             names = classifier.label_names = [dataset_labels[mapping.index(i)] for i in range(len(names))]
     limit = min(classifier.max_length, int(cfg.data.max_length or classifier.max_length))
     rows = encode(tokenizer, source.texts, source.pairs, limit, offsets=True)
-    target = cfg.target
-    if isinstance(target, int) and dataset_labels is not None and 0 <= target < len(mapping):
-        target = mapping[target]  # a number means the dataset's label
-    if isinstance(target, str) and target not in ("gold", "predicted", *names):
-        raise unknown("target", target, ["gold", "predicted", *names])
+    target = container(cfg.target)
+    if target not in ("gold", "predicted"):
+        target = label_number(target, names if dataset_labels is None else dataset_labels)
+        target = target if dataset_labels is None else mapping[target]
     return Job(classifier, tokenizer, source, rows, source.gold(names), measures, target, cfg.explain, int(cfg.seed))
 
 
@@ -66,6 +69,20 @@ def notes_on(job: Job) -> list[str]:
     if job.target == "predicted":
         notes.append("The predicted label is explained.")
     return notes
+
+
+def forecast(run: Run, job: Job) -> str:
+    """What the explanation will take, from rows of three typical lengths, as one line."""
+    if run.done:
+        return f"forecast: nothing to do, {run.directory} is there"
+    order = np.argsort([len(ids) for ids in job.rows.input_ids], kind="stable")
+    rows = np.unique(order[[len(order) // 4, len(order) // 2, 3 * len(order) // 4]])
+    started = time.perf_counter()
+    tokens, _ = explain_rows(job, rows)
+    scale, seconds = len(order) / len(rows), time.perf_counter() - started
+    names = ", ".join(str(measure["name"]) for measure in job.measures)
+    disk = f"about {max(tokens.nbytes * scale / 1e6, 0.1):,.1f} MB before compression"
+    return f"forecast: {len(order):,} rows by {names}, about {duration(seconds * scale)}, {disk}"
 
 
 def input_ends(job: Job) -> dict[int, list[int | None]]:

@@ -6,6 +6,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fmm.records import Record
 from fmm.tasks import racu, report, train
+from fmm.tasks.common import datamodule, train_run
 
 MEASURES = (
     "rand",
@@ -31,10 +32,14 @@ def run(cfg: DictConfig) -> Record | None:
         strategies = [cfg.masking.strategy] + (["none"] if cfg.task.plain and cfg.masking.strategy != "none" else [])
         for strategy in strategies:
             print(f"== train ({strategy})", flush=True)
-            train.run(_changed(cfg, "masking.strategy", strategy))
+            step = _changed(cfg, "masking.strategy", strategy)
+            if cfg.dry_run and _trained(step):
+                print("done already")
+            else:
+                train.run(step)
     if cfg.measures is None:
         cfg = _changed(cfg, "measures", list(MEASURES))
-    if cfg.dry_run and cfg.checkpoint is None:
+    if cfg.dry_run and not _trained(cfg):
         print("the forecast of the curves needs the trained model: train first, or give checkpoint=")
         return None
     print("== curves and MaSF", flush=True)
@@ -43,6 +48,11 @@ def run(cfg: DictConfig) -> Record | None:
         return None
     print("== report", flush=True)
     return report.run(cfg)
+
+
+def _trained(cfg: DictConfig) -> bool:
+    """Whether the model of this configuration is there."""
+    return cfg.checkpoint is not None or train_run(cfg, datamodule(cfg).training_fingerprint).done
 
 
 def _changed(cfg: DictConfig, key: str, value: object) -> DictConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from fmm.curves import Curve, curve_faithfulness, from_table
 from fmm.erasure import Eraser
 from fmm.errors import FmmError, unknown
 from fmm.faithfulness import check_ratios
-from fmm.measures import Measure, build
+from fmm.measures import Measure, build, build_all, options_of
 from fmm.measures.base import TEXTS
 from fmm.records import Record, Run
 from fmm.tasks.common import container
@@ -53,8 +52,8 @@ def check(cfg: DictConfig) -> Subject:
     info, rows = subject.data.info, subject.data.raw("test")
     if cfg.explain != "first" and len(info.text_fields) < 2:
         raise FmmError(f"explain={cfg.explain} needs a second text, which {info.name} has not; give explain=first")
-    if cfg.target not in ("gold", "predicted"):
-        label_number(cfg.target, info.label_names)
+    if (target := container(cfg.target)) not in ("gold", "predicted"):
+        label_number(target, info.label_names)
     unlabelled = int((rows.labels < 0).sum())
     if unlabelled and cfg.target != "predicted":
         raise FmmError(
@@ -65,11 +64,7 @@ def check(cfg: DictConfig) -> Subject:
 
 def measures(cfg: DictConfig) -> list[Measure]:
     """The measures of the configuration, each once."""
-    asked = [container(cfg.measure)] if cfg.measures is None else container(cfg.measures)
-    found = {name.name: name for name in map(build, asked if isinstance(asked, list) else [asked])}
-    if not found:
-        raise FmmError("measures=[] names no measure; give some, such as measures=[grad_l2,loo_abs]")
-    return list(found.values())
+    return build_all(container(cfg.measure if cfg.measures is None else cfg.measures))
 
 
 def curves(cfg: DictConfig, subject: Subject, *, with_baseline: bool = False) -> list[Record]:
@@ -88,13 +83,12 @@ def settings(cfg: DictConfig, subject: Subject, measure: Measure) -> dict[str, A
     """Everything that decides a curve; its digest names the run."""
     random = measure.name == BASELINE  # the same curve, recursive or not
     recursive = measure.recursive_default if cfg.recursive is None or random else bool(cfg.recursive)
-    options = [name for name in inspect.signature(type(measure).__init__).parameters if hasattr(measure, name)]
     data = {"fingerprint": subject.data.fingerprint, "split": "test", "max_test_rows": cfg.data.max_test_rows}
     return {
         "model": subject.model_settings(),
         "dataset": cfg.dataset.name,
         "data": {**data, "max_length": cfg.data.max_length},
-        "measure": {"name": measure.name, **{name: getattr(measure, name) for name in options}},
+        "measure": {"name": measure.name, **options_of(measure)},
         "target": cfg.target,
         "explain": cfg.explain,
         "ratios": check_ratios(container(cfg.ratios)),

@@ -11,8 +11,11 @@ from fmm.report.load import Group, load
 from fmm.report.write import Options, write
 
 
-def run(cfg: DictConfig) -> Record:
-    """Read the finished curves, write the report, print its verdicts and where it is. Returns its record."""
+def run(cfg: DictConfig) -> Record | None:
+    """Read the finished curves, write the report, print its verdicts and where it is.
+
+    Returns its record; None after `dry_run=true`.
+    """
     asked = OmegaConf.to_container(cfg.report, resolve=True)
     assert isinstance(asked, dict)
     names = asked["datasets"]
@@ -29,6 +32,10 @@ def run(cfg: DictConfig) -> Record:
     _check(options)
     groups, trained = load(cfg.output_dir, datasets, asked["where"], asked["allow"])
     job = _open(cfg, groups, trained, asked)
+    if cfg.dry_run:
+        work = "nothing to do" if job.done else f"{len(job.settings['curves'])} curves are read, no model is run"
+        print(f"forecast: {work}; the page: {job.directory / 'report.html'}")
+        return None
     with job.lock():
         if cfg.force:
             job.clear()

@@ -122,6 +122,16 @@ def test_unlabelled_rows_need_predicted_targets(settings, monkeypatch):
         racu.check(cfg)
 
 
+@pytest.mark.parametrize("damage", [b"", b"\x93NUMPY", None])
+def test_a_damaged_masf_is_fitted_again(settings, capsys, damage):
+    record = racu.run(settings("measure=rand"))
+    (part,) = record.directory.parents[2].glob("cache/masf/*/authors-simes.npy")
+    part.unlink() if damage is None else part.write_bytes(damage)
+    again = racu.run(settings("measure=rand", "force=true"))
+    assert "is damaged; fitting it again" in capsys.readouterr().out
+    assert again.results["masf"] == record.results["masf"]
+
+
 def test_forecast_names_every_curve(settings, capsys):
     assert racu.run(settings("measure=grad_l2", "dry_run=true")) is None
     out = capsys.readouterr().out

@@ -58,7 +58,7 @@ def _read(folder: Path) -> dict[str, Masf] | None:
             parts = [torch.from_numpy(np.load(folder / f"{kind}-{part}.npy", mmap_mode="c")) for part in _PARTS]
             found[kind] = Masf(kind, *parts)  # type: ignore[arg-type]
         return found
-    except (OSError, ValueError):
+    except (OSError, ValueError, EOFError):
         print(f"the fitted MaSF in {folder} is damaged; fitting it again", flush=True)
         return None
 

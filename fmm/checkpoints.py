@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pytorch_lightning import Callback, LightningModule, Trainer
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
+from fmm.errors import FmmError, first_line
 from fmm.finetune import MaskedFineTuning
 
 LAST = "last.ckpt"
@@ -24,10 +26,17 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         """Save to a temporary file, flush it to disk, and rename."""
         temporary = Path(f"{path}.tmp")
-        super().save_checkpoint(checkpoint, temporary, storage_options)
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        try:
+            super().save_checkpoint(checkpoint, temporary, storage_options)
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except (OSError, RuntimeError) as error:  # RuntimeError: torch's own writer
+            temporary.unlink(missing_ok=True)
+            raise FmmError(
+                f"could not write the checkpoint {path}: {first_line(error)}; free space there (or in "
+                f"{tempfile.gettempdir()}) or choose another output_dir; the same command then continues"
+            ) from error
 
 
 def checkpoint_callbacks(directory: Path, metric: str) -> list[ModelCheckpoint]:

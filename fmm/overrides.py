@@ -139,8 +139,12 @@ def _is_plain(key: str) -> bool:
 def check_option(override: Override, options: Sequence[str]) -> None:
     """Raise `FmmError` unless the override chooses among the options of its group."""
     group, value = override.key_or_group, override.value()
+    if override.is_delete() or value is None:
+        raise FmmError(
+            f"{override.input_line} takes the choice of {group} away; leave it out, or choose from {', '.join(options)}"
+        )
     for name in value if isinstance(value, list) else [value]:
-        if name is None or str(name) in options or str(name).removesuffix(".yaml") in options:
+        if str(name) in options or str(name).removesuffix(".yaml") in options:
             continue
         error = unknown(group, str(name), options)
         if group == "model":

@@ -44,10 +44,16 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "data.max_train_rows": (1, float("inf")),
     "data.max_eval_rows": (1, float("inf")),
     "data.max_test_rows": (1, float("inf")),
+    "data.split_seed": (0, 2**32 - 1),
     "data.num_workers": (0, float("inf")),
     "inference.token_budget": (1, float("inf")),
     "trainer.accumulate_grad_batches": (1, float("inf")),
     "ratios": (0, 1),
+    **{f"dataset.rows.{split}": (2, float("inf")) for split in ("train", "validation", "test")},
+    "dataset.epochs": (1, float("inf")),
+    **{f"model.{name}": (1, float("inf")) for name in ("hidden_size", "num_layers", "num_heads", "vocab_size")},
+    "model.intermediate_size": (1, float("inf")),
+    "model.max_length": (8, float("inf")),
 }
 
 WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list such as [a,b]"}
@@ -64,9 +70,15 @@ def check_value(key: str, value: Any, default: Any) -> None:
     ...
     fmm.errors.FmmError: training.batch_size=-1 is too small: it takes a whole number of at least 1
     """
-    if key in FREE or value is None or (isinstance(value, str) and "${" in value):
+    if key in FREE or (isinstance(value, str) and "${" in value):
         return
     kind = NULLABLE.get(key) or type(default)
+    if value is None:
+        if default is not None and key not in NULLABLE:
+            raise FmmError(f"{key}=null takes the value away that it needs: give {WORDS.get(kind, 'a value')}")
+        return
+    if value == "" and kind is str:
+        raise FmmError(f"{key} is empty: give {WORDS[str]}, or leave {key}= out for {default}")
     if kind in WORDS and not _is_kind(value, kind):
         raise FmmError(f"{key}={_shown(value)} is not {WORDS[kind]}, as {key} needs")
     if key in CHOICES and str(value) not in CHOICES[key]:

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning import Callback, Trainer
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from fmm.errors import FmmError, unknown
+from fmm.errors import FmmError, first_line, unknown
 
 # Set here or by other keys, so that there is one place for each.
 RESERVED = {
@@ -22,6 +23,18 @@ RESERVED = {
     "callbacks": None,
     "plugins": None,
     "inference_mode": None,
+    "max_steps": "training.max_epochs",
+    "min_epochs": "training.max_epochs",
+    "min_steps": "training.max_epochs",
+    "max_time": "training.max_epochs",
+    "fast_dev_run": "experiment=quick",
+    "overfit_batches": "data.max_train_rows",
+    "limit_train_batches": "data.max_train_rows",
+    "limit_val_batches": "data.max_eval_rows",
+    "check_val_every_n_epoch": None,  # every epoch is a candidate for the best one
+    "val_check_interval": None,
+    "enable_checkpointing": None,
+    "reload_dataloaders_every_n_epochs": None,
     "use_distributed_sampler": None,
 }
 
@@ -51,15 +64,26 @@ def build_trainer(
     """
     options = trainer_options(OmegaConf.to_container(cfg.trainer, resolve=True))
     quiet()
-    return Trainer(
-        **options,
-        max_epochs=max_epochs,
-        callbacks=list(callbacks),
-        logger=logger or False,  # None would make Lightning choose one
-        plugins=list(plugins) or None,
-        inference_mode=False,
-        use_distributed_sampler=False,
-    )
+    try:
+        return Trainer(
+            **options,
+            max_epochs=max_epochs,
+            callbacks=list(callbacks),
+            logger=logger or False,  # None would make Lightning choose one
+            plugins=list(plugins) or None,
+            inference_mode=False,
+            use_distributed_sampler=False,
+        )
+    except (MisconfigurationException, ValueError, TypeError, ImportError) as error:
+        if isinstance(error, FmmError):
+            raise
+        given = ", ".join(f"{name}={value}" for name, value in options.items() if name in cfg.trainer)
+        raise FmmError(f"Lightning refuses these options of trainer ({first_line(error)}): {given}") from error
+
+
+def check_trainer(cfg: DictConfig) -> None:
+    """Refuse options of `trainer` that no Trainer can be built with, before anything is read or trained."""
+    build_trainer(cfg, callbacks=[], logger=None, max_epochs=1)
 
 
 def trainer_options(settings: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from torch.utils.data import DistributedSampler
 
 from fmm.data import loader
 from fmm.data.loader import EvaluationBatches, TrainingBatches, padding_waste, training_batches
+from fmm.errors import FmmError
 from tests.data_helpers import build, small_toy, word_tokenizer
 
 rng = np.random.default_rng(0)
@@ -54,6 +55,19 @@ def test_ranks_share_an_epoch_equally(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fewer_batches_than_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loader, "_world", lambda: (3, 4))
     assert len(list(TrainingBatches(SHORT[:10], 16, seed=0))) == 1
+
+
+def test_evaluation_gives_each_rank_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning refuses a rank without batches: 5 rows in one batch of 16 are cut for 4 ranks."""
+    rows = []
+    for rank in range(4):
+        monkeypatch.setattr(loader, "_world", lambda rank=rank: (rank, 4))
+        share = list(EvaluationBatches(LONG[:5], 16))
+        assert share and len(EvaluationBatches(LONG[:5], 16)) == len(share)
+        rows += [row for batch in share for row in batch]
+    assert sorted(rows) == list(range(5))
+    with pytest.raises(FmmError, match="3 validation rows cannot be shared by 4 processes"):
+        list(EvaluationBatches(LONG[:3], 16))
 
 
 def test_evaluation_ranks_see_each_row_once(monkeypatch: pytest.MonkeyPatch) -> None:

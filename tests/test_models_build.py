@@ -120,6 +120,11 @@ def test_tokenizer_of_a_larger_vocabulary_than_the_model_is_refused(folder, toke
         build.check_vocabulary(small, tokenizer, "some/model")
 
 
+def test_heads_that_cannot_share_the_hidden_size_are_refused():
+    with pytest.raises(FmmError, match="no multiple"):
+        tiny.build_model(TINY | {"hidden_size": 17}, ["neg", "pos"], 300)
+
+
 def test_head_is_new_where_the_checkpoint_has_another(folder):
     model = build.load_model(str(folder), ["a", "b", "c"])
     assert model.config.num_labels == 3 and model.config.id2label == {0: "a", 1: "b", 2: "c"}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from pytorch_lightning import Callback
+from pytorch_lightning.plugins.io import TorchCheckpointIO
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from fmm.errors import FmmError
@@ -182,6 +183,33 @@ def test_seeds_and_strategies_are_runs_of_their_own(toy):
     keys = {common.train_run(cfg, "data").key for cfg in cfgs}
     assert len(keys) == len(cfgs)
     assert common.train_run(toy("trainer=auto", "logger=csv", "data.max_test_rows=3"), "data").key in keys
+
+
+def test_options_of_the_trainer_that_change_weights_name_the_run(toy):
+    settings = [
+        common.train_settings(toy(*more), "data")
+        for more in ((), ("trainer.accumulate_grad_batches=2",), ("trainer.gradient_clip_val=1.0",), ("trainer=auto",))
+    ]
+    assert settings[0] == settings[3] and "trainer" not in settings[0]
+    assert [chosen["trainer"] for chosen in settings[1:3]] == [{"accumulate_grad_batches": 2}, {"gradient_clip_val": 1}]
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_no_half_checkpoint(toy, tmp_path, monkeypatch):
+    def full(self, checkpoint, path, storage_options=None):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(TorchCheckpointIO, "save_checkpoint", full)
+    with pytest.raises(FmmError, match=r"could not write the checkpoint .*No space left"):
+        train.run(toy("training.max_epochs=1"))
+    assert not [*tmp_path.rglob("*.tmp"), *tmp_path.rglob("record.json")]
+
+
+@pytest.mark.parametrize("override", ["ratios=[]", "ratios=[0,0,1]", "dataset.metrics=[f1]", "trainer.precision=17"])
+def test_settings_that_would_fail_after_training_are_refused_before(toy, override):
+    with pytest.raises(FmmError):
+        train.run(toy("dry_run=true", override))
 
 
 def test_missing_model_prints_the_command(toy):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fmm.errors import FmmError
-from fmm.trainer import build_trainer, resolved_precision, trainer_options
+from fmm.trainer import build_trainer, check_trainer, resolved_precision, trainer_options
 
 
 def settings(compose, *overrides):
@@ -55,7 +55,8 @@ def test_a_gpu_that_is_not_there_is_a_sentence(compose, monkeypatch, choice):
 @pytest.mark.parametrize(
     "override, message",
     [
-        ("+trainer.limit_train_batchs=3", "unknown option of trainer 'limit_train_batchs'.*limit_train_batches"),
+        ("+trainer.gradient_clip_algoritm=norm", "unknown option of trainer .*gradient_clip_algorithm"),
+        ("+trainer.fast_dev_run=true", "set experiment=quick instead"),
         ("+trainer.max_epochs=3", "set training.max_epochs instead"),
         ("+trainer.inference_mode=true", "fmm sets it itself"),
         ("trainer.strategy=ddp_spawn", "take trainer.strategy=ddp"),
@@ -67,6 +68,10 @@ def test_options_that_cannot_be_are_refused(compose, override, message):
 
 
 def test_options_of_lightning_can_be_added(compose):
-    assert (
-        trainer_options(settings(compose, "trainer=cpu", "+trainer.limit_train_batches=3"))["limit_train_batches"] == 3
-    )
+    assert trainer_options(settings(compose, "trainer=cpu", "+trainer.benchmark=true"))["benchmark"] is True
+
+
+@pytest.mark.parametrize("override", ["trainer.precision=17", "trainer.devices=0", "+trainer.gradient_clip_val=a"])
+def test_what_lightning_refuses_is_a_sentence(compose, override):
+    with pytest.raises(FmmError, match="Lightning refuses these options of trainer"):
+        check_trainer(compose("trainer=cpu", override.lstrip("+")))

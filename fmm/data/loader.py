@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
 from fmm.data.cache import EncodedSplit
+from fmm.errors import FmmError
 
 POOL = 100  # batches whose rows are sorted together: larger means less padding and less mixing
 
@@ -42,20 +43,31 @@ class TrainingBatches(DistributedSampler):
 
 
 class EvaluationBatches(DistributedSampler):
-    """Every row once, rows of similar length together, always in the same order. A rank takes every n-th batch."""
+    """Every row once, rows of similar length together, always in the same order. A rank takes every n-th batch.
+
+    Where there are fewer batches than ranks they are cut smaller, as Lightning wants one for each.
+    Raises FmmError where there are fewer rows than ranks.
+    """
 
     def __init__(self, lengths: np.ndarray, batch_size: int) -> None:
         super().__init__(lengths, num_replicas=1, rank=0, shuffle=False)
-        order = np.argsort(-lengths, kind="stable").tolist()
-        self.batches = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+        self.order = np.argsort(-lengths, kind="stable").tolist()
+        self.batch_size = batch_size
 
     def __len__(self) -> int:
-        rank, world = _world()
-        return len(self.batches[rank::world])
+        return len(self._share())
 
     def __iter__(self) -> Iterator[list[int]]:
+        return iter(self._share())
+
+    def _share(self) -> list[list[int]]:
         rank, world = _world()
-        return iter(self.batches[rank::world])
+        if len(self.order) < world:
+            raise FmmError(
+                f"{len(self.order)} validation rows cannot be shared by {world} processes; take fewer devices"
+            )
+        size = min(self.batch_size, len(self.order) // world)
+        return [self.order[i : i + size] for i in range(0, len(self.order), size)][rank::world]
 
 
 def training_batches(lengths: np.ndarray, batch_size: int, seed: int, epoch: int) -> list[list[int]]:

@@ -15,6 +15,8 @@ from transformers import (
     RobertaPreLayerNormForSequenceClassification,
 )
 
+from fmm.errors import FmmError
+
 _SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 
 
@@ -35,7 +37,13 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int, max_length: int) -
 
 
 def build_model(config: Mapping[str, Any], label_names: Sequence[str], vocab_size: int) -> Any:
-    """Build the encoder with random weights; `config` is conf/model/tiny.yaml."""
+    """Build the encoder with random weights; `config` is conf/model/tiny.yaml.
+
+    Raises FmmError where the heads cannot share the hidden size.
+    """
+    size, heads = config["hidden_size"], config["num_heads"]
+    if size % heads:
+        raise FmmError(f"model.hidden_size={size} is no multiple of model.num_heads={heads}; change one of them")
     return RobertaPreLayerNormForSequenceClassification(
         RobertaPreLayerNormConfig(
             vocab_size=vocab_size,

@@ -14,10 +14,12 @@ from fmm import records
 from fmm.errors import FmmError, unknown
 from fmm.finetune import SELECTIONS
 from fmm.masking import STRATEGIES
+from fmm.metrics import NAMES as METRICS
 from fmm.models.build import folder_digest, identity
 
 _TRAINING_DATA = ("max_train_rows", "max_eval_rows", "max_length")
-_COMMAND_KEYS = ("split", "selection", "scheduler", "training", "masking", "model", "data", "dataset")
+_TRAINER_DEFAULTS = {"gradient_clip_val": None, "gradient_clip_algorithm": None, "accumulate_grad_batches": 1}
+_COMMAND_KEYS = ("split", "selection", "scheduler", "training", "masking", "model", "data", "dataset", "trainer")
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,16 @@ def train_settings(cfg: DictConfig, fingerprint: str) -> dict[str, Any]:
         "selection": cfg.selection,
         "scheduler": cfg.scheduler,
         "seed": cfg.seed,
+        **({"trainer": changed} if (changed := _changed_trainer(cfg)) else {}),
+    }
+
+
+def _changed_trainer(cfg: DictConfig) -> dict[str, Any]:
+    """Options of the Trainer that change the weights, where they are not the defaults (which thus name as before)."""
+    return {
+        name: cfg.trainer[name]
+        for name, default in _TRAINER_DEFAULTS.items()
+        if name in cfg.trainer and cfg.trainer[name] != default
     }
 
 
@@ -88,6 +100,14 @@ def check_training(cfg: DictConfig) -> None:
         raise unknown("scheduler", str(cfg.scheduler), ("linear", "authors"))
     if cfg.masking.strategy not in STRATEGIES:
         raise unknown("masking strategy", str(cfg.masking.strategy), STRATEGIES)
+    ratios = container(cfg.ratios)
+    if not ratios or len(set(ratios)) < len(ratios):
+        raise FmmError(f"ratios={ratios} {'holds a ratio twice' if ratios else 'is empty'}; give each ratio once")
+    measured = [*cfg.dataset.metrics, cfg.dataset.checkpoint_metric]
+    if wrong := next((name for name in measured if name not in METRICS), None):
+        raise unknown("metric", str(wrong), METRICS)
+    if cfg.dataset.checkpoint_metric not in cfg.dataset.metrics:
+        raise unknown("dataset.checkpoint_metric", str(cfg.dataset.checkpoint_metric), cfg.dataset.metrics)
     bounds = {
         "training.max_epochs": (1, 10_000),
         "training.batch_size": (1, 65_536),

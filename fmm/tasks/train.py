@@ -11,11 +11,12 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig
+from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
 
 from fmm import metrics
 from fmm.checkpoints import BEST, LAST, AtomicCheckpointIO, EpochHistory, checkpoint_callbacks, resumable, say
-from fmm.errors import FmmError
+from fmm.errors import FmmError, first_line
 from fmm.finetune import MaskedFineTuning
 from fmm.models import build, tiny
 from fmm.records import Record, Run
@@ -23,12 +24,13 @@ from fmm.report.training import draw_random_masking
 from fmm.tasks import forecast, random_masking
 from fmm.tasks.common import check_training, container, datamodule, is_main_process, train_run
 from fmm.tracking import tracker
-from fmm.trainer import build_trainer
+from fmm.trainer import build_trainer, check_trainer
 
 
 def run(cfg: DictConfig) -> Record | None:
     """Train, keep the best epoch, test at every masking ratio, and leave the record. Returns it."""
     check_training(cfg)
+    check_trainer(cfg)
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     data = datamodule(cfg)
@@ -207,10 +209,13 @@ def _save_model(target: Path, model: Any, tokenizer: Any) -> None:
     try:
         model.to("cpu").save_pretrained(temporary)
         tokenizer.save_pretrained(temporary)
-    except OSError as error:
-        raise FmmError(f"could not write the model to {target}: {error}; free space or choose output_dir") from error
-    shutil.rmtree(target, ignore_errors=True)
-    os.replace(temporary, target)
+        shutil.rmtree(target, ignore_errors=True)
+        os.replace(temporary, target)
+    except (OSError, SafetensorError) as error:
+        reason = first_line(error)
+        raise FmmError(f"could not write the model to {target}: {reason}; free space or choose output_dir") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _data_line(data: Any) -> str:

@@ -101,7 +101,7 @@ def fmm_step_seconds(model: torch.nn.Module, batches: list[dict[str, torch.Tenso
             "trainer": {
                 "accelerator": "cpu",
                 "precision": "32-true",
-                "limit_val_batches": 0,
+                "enable_progress_bar": False,
                 "enable_checkpointing": False,
             }
         }

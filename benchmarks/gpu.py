@@ -35,7 +35,7 @@ def train(device: str, steps: int, size: tuple[int, int, int, int]) -> None:
     model = make_model(size, VOCABULARY)
     module = MaskedFineTuning(model, mask_id=MASK, num_labels=2, metric_names=[], batches_per_epoch=steps)
     trainer_options = {"accelerator": device.replace("cuda", "gpu"), "devices": 1, "precision": "bf16-mixed"}
-    cfg = OmegaConf.create({"trainer": trainer_options | {"enable_checkpointing": False}})
+    cfg = OmegaConf.create({"trainer": trainer_options | {"default_root_dir": tempfile.gettempdir()}})
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
         callbacks = [clock, EpochHistory(Path(folder) / "log", [])]

@@ -102,7 +102,7 @@ def fmm_step_seconds(model: torch.nn.Module, batches: list[dict[str, torch.Tenso
                 "accelerator": "cpu",
                 "precision": "32-true",
                 "enable_progress_bar": False,
-                "enable_checkpointing": False,
+                "default_root_dir": str(folder),
             }
         }
     )

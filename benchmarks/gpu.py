@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from omegaconf import OmegaConf
 from torch.utils.data import DataLoader
-from training import BATCH, TOKENS, Clock, make_batches, make_model
+from training import BATCH, TOKENS, Clock, make_batches, make_model, median_step
 
 import fmm
 from fmm.checkpoints import EpochHistory
@@ -42,7 +42,7 @@ def train(device: str, steps: int, size: tuple[int, int, int, int]) -> None:
         build_trainer(cfg, callbacks=callbacks, logger=None, max_epochs=1).fit(
             module, DataLoader(batches, batch_size=None)
         )
-    rows = BATCH * (steps - 1) / clock.seconds
+    rows = BATCH / median_step(clock.ends)
     work = f"batch {BATCH} x {TOKENS}, {size[1]} layers of {size[0]}"
     print(f"training in bf16-mixed on {device}: {rows:.0f} rows a second ({work})")
 

@@ -70,7 +70,7 @@ class MaskedFineTuning(LightningModule):
     ) -> None:
         super().__init__()
         self.save_hyperparameters(ignore=["model"])
-        self.model = model
+        self.model = model.train()  # `from_pretrained` leaves dropout off, and Lightning would keep it so
         self.mask_id, self.seed = mask_id, seed
         self.strategy, self.max_ratio, self.selection = strategy, max_ratio, selection
         self.num_labels, self.metric_names = num_labels, list(metric_names)

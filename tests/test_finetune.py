@@ -88,3 +88,9 @@ def test_biases_and_norms_do_not_decay():
     assert groups[0]["weight_decay"] == 0.01 and groups[1]["weight_decay"] == 0.0
     assert free == {name for name in names.values() if name.endswith("bias") or "LayerNorm" in name}
     assert len(groups[0]["params"]) + len(groups[1]["params"]) == len(names)
+
+
+def test_a_model_that_was_loaded_for_evaluation_trains_with_dropout():
+    loaded = module().model.eval()
+    tuned = MaskedFineTuning(loaded, mask_id=MASK, num_labels=2, metric_names=["accuracy"], batches_per_epoch=1)
+    assert all(part.training for part in tuned.modules())

@@ -17,17 +17,9 @@ from scipy.stats import spearmanr
 
 import fmm
 from fmm.data import encode
+from fmm.tasks.pipeline import MEASURES as PIPELINE
 
-MEASURES = (
-    "grad_l2",
-    "grad_l1",
-    "inp_grad_sign",
-    "inp_grad_abs",
-    "int_grad_sign",
-    "int_grad_abs",
-    "loo_sign",
-    "loo_abs",
-)
+MEASURES = [name for name in PIPELINE if name not in ("rand", "beam_10")]
 
 
 def scores(

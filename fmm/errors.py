@@ -12,7 +12,7 @@ class FmmError(ValueError):
 
 def first_line(error: BaseException) -> str:
     """What an error of a library says, cut to one line so that it fits into a sentence."""
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
+    return next(iter(str(error).strip().splitlines()), "")[:200] or type(error).__name__
 
 
 def nearest(name: str, options: Iterable[str], limit: int = 3) -> list[str]:

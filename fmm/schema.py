@@ -33,10 +33,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
 # Smallest and largest values, both allowed.
 BOUNDS: dict[str, tuple[float, float]] = {
     "seed": (0, 2**32 - 1),
-    "training.max_epochs": (1, float("inf")),
-    "training.batch_size": (1, float("inf")),
-    "training.learning_rate": (0, float("inf")),
-    "training.weight_decay": (0, float("inf")),
+    "training.max_epochs": (1, 10_000),
+    "training.batch_size": (1, 65_536),
+    "training.learning_rate": (0, 10),
+    "training.weight_decay": (0, 10),
     "training.adam_epsilon": (0, float("inf")),
     "training.warmup": (0, 1),
     "masking.max_ratio": (0, 1),

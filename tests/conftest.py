@@ -59,6 +59,21 @@ def compose() -> Callable[..., DictConfig]:
     return _compose
 
 
+def save_tiny_model(folder: Path, texts: Sequence[str], max_length: int) -> Path:
+    """Save a random two-layer encoder of two labels with a tokenizer trained on `texts`. Returns `folder`."""
+    import torch
+    from omegaconf import OmegaConf
+
+    from fmm.models import tiny
+
+    config = OmegaConf.to_container(OmegaConf.load(CONF / "model" / "tiny.yaml")) | {"max_length": max_length}
+    tokenizer = tiny.train_tokenizer(texts, vocab_size=300, max_length=max_length)
+    torch.manual_seed(3)
+    tiny.build_model(config, ["negative", "positive"], len(tokenizer)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 @pytest.fixture
 def run_cli(tmp_path: Path) -> Callable[..., Finished]:
     """`run_cli("task=train", ...)` runs `python run.py` in an empty folder. It costs seconds: use it sparingly."""

@@ -6,17 +6,14 @@ import re
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
-from omegaconf import OmegaConf
 
 from fmm import records
 from fmm.errors import FmmError
 from fmm.explain import work
-from fmm.models import tiny
 from fmm.report.explain_page import embedded
 from fmm.report.terminal import coloured
 from fmm.tasks import explain
-from tests.conftest import CONF
+from tests.conftest import save_tiny_model
 
 TEXTS = [
     "not a great film",
@@ -30,13 +27,7 @@ TEXTS = [
 def model(tmp_path_factory):
     """A folder with a random two-layer encoder and a byte-level tokenizer that cuts words into pieces."""
     folder = tmp_path_factory.mktemp("model") / "model"
-    config = OmegaConf.to_container(OmegaConf.load(CONF / "model" / "tiny.yaml")) | {"max_length": 32}
-    tokenizer = tiny.train_tokenizer(TEXTS, vocab_size=300, max_length=32)
-    torch.manual_seed(3)
-    network = tiny.build_model(config, ["negative", "positive"], len(tokenizer))
-    network.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return save_tiny_model(folder, TEXTS, 32)
 
 
 @pytest.fixture

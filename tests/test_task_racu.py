@@ -5,15 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-import torch
-from omegaconf import OmegaConf
 
 from fmm import records
 from fmm.curves import curve_faithfulness, read_curve
 from fmm.errors import FmmError
-from fmm.models import tiny
 from fmm.tasks import check, curve_job, masf, racu
-from tests.conftest import CONF
+from tests.conftest import save_tiny_model
 
 ROWS = 12
 
@@ -22,13 +19,7 @@ ROWS = 12
 def model(tmp_path_factory):
     """A folder with a random two-layer encoder that knows the toy data's words."""
     folder = tmp_path_factory.mktemp("model") / "model"
-    config = OmegaConf.to_container(OmegaConf.load(CONF / "model" / "tiny.yaml")) | {"max_length": 64}
-    tokenizer = tiny.train_tokenizer(["a good and not so bad film with a fine plot"] * 8, vocab_size=300, max_length=64)
-    torch.manual_seed(3)
-    network = tiny.build_model(config, ["negative", "positive"], len(tokenizer))
-    network.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+    return save_tiny_model(folder, ["a good and not so bad film with a fine plot"] * 8, 64)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ section 4.1, and the authors' code.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -49,9 +50,9 @@ class _InputGradient(Measure):
             parts = list(in_parts(classifier, len(asked.block), asked.block.input_ids.shape[1], work))
         return torch.cat([scores for scores, _ in parts]), torch.cat([logits for _, logits in parts])
 
+    @abstractmethod
     def reduce(self, classifier: Classifier, gradient: Tensor, embeddings: Tensor) -> Tensor:
         """Scores [n, T] from the gradient and the word embeddings, both [n, T, D]."""
-        raise NotImplementedError
 
 
 class GradientNorm(_InputGradient):

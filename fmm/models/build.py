@@ -11,7 +11,7 @@ from typing import Any
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from fmm.errors import FmmError
+from fmm.errors import FmmError, first_line
 
 _NO_LIMIT = 10**6  # tokenizers without a limit report a huge one
 _SENTINELS = ("the answer was not what they hoped for", "café naïve Привет 東京")
@@ -82,7 +82,7 @@ def load_model(name: str, label_names: Sequence[str], *, revision: str | None = 
     except Exception as error:  # safetensors, torch and transformers each raise their own kinds
         if not isinstance(error, ValueError | ImportError) or "attention" not in str(error):
             raise FmmError(
-                f"the weights of {name!r} could not be loaded ({_first_line(error)}); fetch or save the model again"
+                f"the weights of {name!r} could not be loaded ({first_line(error)}); fetch or save the model again"
             ) from error
     print(f"{name} has no {attention} attention; its own (eager) attention is used", flush=True)
     return AutoModelForSequenceClassification.from_pretrained(name, attn_implementation="eager", **load)
@@ -159,8 +159,4 @@ def _from_pretrained(loader: Any, what: str, name: str, **options: Any) -> Any:
         return loader.from_pretrained(name, **options)
     except Exception as error:
         hint = "give a hub id such as FacebookAI/roberta-base (needs the network once) or a model folder by model.name="
-        raise FmmError(f"the {what} of {name!r} could not be loaded ({_first_line(error)}); {hint}") from error
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+        raise FmmError(f"the {what} of {name!r} could not be loaded ({first_line(error)}); {hint}") from error

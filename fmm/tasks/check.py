@@ -10,7 +10,6 @@ import pyarrow as pa
 import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
-from transformers.utils import logging as transformers_logging
 
 from fmm import records
 from fmm.comparison import row_interval
@@ -18,12 +17,14 @@ from fmm.curves import Curve, from_table, read_curve
 from fmm.data import encode
 from fmm.erasure import Eraser
 from fmm.errors import FmmError
+from fmm.explain.evidence import overlaps
 from fmm.measures import Measure, build
 from fmm.measures.base import Explained
 from fmm.models.classifier import Classifier
 from fmm.records import Record
 from fmm.tasks import masf as masf_task
 from fmm.tasks import racu
+from fmm.tasks.common import quiet_transformers
 from fmm.tasks.curve_job import CurveJob, row_chunks
 from fmm.tasks.subject import Subject
 
@@ -71,8 +72,7 @@ def run(cfg: DictConfig) -> Record | None:
 
     Returns it; None after `dry_run=true`.
     """
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+    quiet_transformers()
     subject = racu.check(cfg)
     if cfg.dry_run:
         print(f"{racu.forecast(cfg, subject)}; reversed, and random a second time, they take as much again")
@@ -129,7 +129,7 @@ def _evidence_tokens(subject: Subject) -> dict[int, list[int]]:
         found[example] = [
             position
             for position, ((start, end), text) in enumerate(tokens)
-            if text == 1 and any(start < stop and end > begin for begin, stop in raw.evidence[place])
+            if text == 1 and overlaps(start, end, raw.evidence[place])
         ]
     return found
 

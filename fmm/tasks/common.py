@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
+from transformers.utils import logging as transformers_logging
 
 from fmm import records
 from fmm.errors import FmmError, unknown
@@ -16,9 +17,18 @@ from fmm.finetune import SELECTIONS
 from fmm.masking import STRATEGIES
 from fmm.metrics import NAMES as METRICS
 from fmm.models.build import folder_digest, identity
+from fmm.schema import BOUNDS
 
 _TRAINING_DATA = ("max_train_rows", "max_eval_rows", "max_length")
 _TRAINER_DEFAULTS = {"gradient_clip_val": None, "gradient_clip_algorithm": None, "accumulate_grad_batches": 1}
+_CHECKED = (
+    "training.max_epochs",
+    "training.batch_size",
+    "training.learning_rate",
+    "training.weight_decay",
+    "training.warmup",
+    "masking.max_ratio",
+)
 _COMMAND_KEYS = ("split", "selection", "scheduler", "training", "masking", "model", "data", "dataset", "trainer")
 
 
@@ -48,12 +58,18 @@ def is_main_process() -> bool:
     return int(os.environ.get("LOCAL_RANK", 0)) == 0 and int(os.environ.get("NODE_RANK", 0)) == 0
 
 
+def quiet_transformers() -> None:
+    """Silence the loading bars and reports of transformers; fmm checks itself what they tell."""
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+
+
 def container(config: Any) -> Any:
     """A configuration node as plain, resolved dictionaries and lists."""
     return OmegaConf.to_container(config, resolve=True) if OmegaConf.is_config(config) else config
 
 
-def datamodule(cfg: DictConfig, batch_size: int | None = None) -> Any:
+def datamodule(cfg: DictConfig) -> Any:
     """The LightningDataModule of `dataset=`, with the data options of this run."""
     from fmm.data import build_datamodule
 
@@ -63,7 +79,7 @@ def datamodule(cfg: DictConfig, batch_size: int | None = None) -> Any:
         container(cfg.data),
         seed=cfg.seed,
         split=cfg.split,
-        batch_size=batch_size or cfg.training.batch_size,
+        batch_size=cfg.training.batch_size,
         cache_dir=cache,
     )
 
@@ -108,15 +124,8 @@ def check_training(cfg: DictConfig) -> None:
         raise unknown("metric", str(wrong), METRICS)
     if cfg.dataset.checkpoint_metric not in cfg.dataset.metrics:
         raise unknown("dataset.checkpoint_metric", str(cfg.dataset.checkpoint_metric), cfg.dataset.metrics)
-    bounds = {
-        "training.max_epochs": (1, 10_000),
-        "training.batch_size": (1, 65_536),
-        "training.learning_rate": (0, 10),
-        "training.weight_decay": (0, 10),
-        "training.warmup": (0, 1),
-        "masking.max_ratio": (0, 1),
-    }
-    for name, (low, high) in bounds.items():
+    for name in _CHECKED:
+        low, high = BOUNDS[name]
         value = OmegaConf.select(cfg, name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             raise FmmError(f"{name}={value} is not a number from {low} to {high}; change it")

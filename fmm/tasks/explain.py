@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 from omegaconf import DictConfig
-from transformers.utils import logging as transformers_logging
 
 from fmm import records
 from fmm.errors import FmmError, unknown
@@ -20,7 +19,7 @@ from fmm.measures import build_all
 from fmm.records import Record, Run
 from fmm.report import explain_page, terminal
 from fmm.report.verdict import stored_verdict
-from fmm.tasks.common import TrainedModel, container, datamodule, trained_model
+from fmm.tasks.common import TrainedModel, container, datamodule, quiet_transformers, trained_model
 from fmm.tasks.explain_job import forecast, input_ends, notes_on, prepare
 
 
@@ -29,7 +28,7 @@ def run(cfg: DictConfig) -> Record | None:
 
     Returns the record; None after `dry_run=true`.
     """
-    transformers_logging.disable_progress_bar()
+    quiet_transformers()
     given = sources.of_text(str(cfg.text), _text(cfg.text_pair)) if cfg.text is not None else None
     path = _file(cfg)
     data = None if cfg.checkpoint is not None and (given or path) else datamodule(cfg)

@@ -15,7 +15,7 @@ _BYTES_WHILE_TRAINING = 4 * (1 + 1 + 3)  # the model's folder, the best weights,
 _TIMED_BATCHES = 3
 
 
-def training(cfg: DictConfig, data: Any, model: Any, tokenizer: Any) -> str:
+def training(cfg: DictConfig, data: Any, model: Any) -> str:
     """Steps, forward passes, time and disk of training with this configuration, as one line.
 
     Times a few forward and backward passes on batches of the training split; the model's weights stay as they are.

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from omegaconf import DictConfig
-from transformers.utils import logging as transformers_logging
 
 from fmm import records
 from fmm.errors import FmmError
 from fmm.records import Record
 from fmm.tasks import racu
-from fmm.tasks.common import container
+from fmm.tasks.common import container, quiet_transformers
 from fmm.tasks.racu import BASELINE
 from fmm.tracking import tracker
 
@@ -20,8 +19,7 @@ LEVEL = "0.05"
 
 def run(cfg: DictConfig) -> Record | None:
     """MaSF of `rand` and the configured measures at every ratio, from the curves' own passes. Returns the record."""
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+    quiet_transformers()
     if cfg.masf == "none":
         raise FmmError("task=masf with masf=none does nothing; give masf=authors or masf=calibrated")
     subject = racu.check(cfg)

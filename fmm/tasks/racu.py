@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from omegaconf import DictConfig
-from transformers.utils import logging as transformers_logging
 
 from fmm import masf, records
 from fmm.curves import Curve, curve_faithfulness, from_table
@@ -17,7 +16,7 @@ from fmm.faithfulness import check_ratios
 from fmm.measures import Measure, build, build_all, options_of
 from fmm.measures.base import TEXTS
 from fmm.records import Record, Run
-from fmm.tasks.common import container
+from fmm.tasks.common import container, quiet_transformers
 from fmm.tasks.curve_job import CurveJob, label_number
 from fmm.tasks.forecast import duration
 from fmm.tasks.masf_fit import fitted
@@ -29,8 +28,7 @@ BASELINE = "rand"
 
 def run(cfg: DictConfig) -> Record | None:
     """Measure what the configuration names, `rand` first; print ACU and RACU. Returns the last measure's record."""
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+    quiet_transformers()
     subject = check(cfg)
     if cfg.dry_run:
         print(forecast(cfg, subject))

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 from safetensors import SafetensorError
-from transformers.utils import logging as transformers_logging
 
 from fmm import metrics
 from fmm.checkpoints import BEST, LAST, AtomicCheckpointIO, EpochHistory, checkpoint_callbacks, resumable, say
@@ -22,7 +21,7 @@ from fmm.models import build, tiny
 from fmm.records import Record, Run
 from fmm.report.training import draw_random_masking
 from fmm.tasks import forecast, random_masking
-from fmm.tasks.common import check_training, container, datamodule, is_main_process, train_run
+from fmm.tasks.common import check_training, container, datamodule, is_main_process, quiet_transformers, train_run
 from fmm.tracking import tracker
 from fmm.trainer import build_trainer, check_trainer
 
@@ -31,16 +30,15 @@ def run(cfg: DictConfig) -> Record | None:
     """Train, keep the best epoch, test at every masking ratio, and leave the record. Returns it."""
     check_training(cfg)
     check_trainer(cfg)
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
+    quiet_transformers()
     data = datamodule(cfg)
     job = train_run(cfg, data.training_fingerprint)
     if not is_main_process():  # one of DDP's helpers: it only fits
         _fit(cfg, job, data, *_prepare(cfg, data))
         return None
     if cfg.dry_run:
-        prepared = _prepare(cfg, data)
-        print(forecast.training(cfg, data, *prepared))
+        model, _ = _prepare(cfg, data)
+        print(forecast.training(cfg, data, model))
         return None
     with job.lock():
         if cfg.force:
@@ -148,7 +146,7 @@ def _train_and_test(cfg: DictConfig, job: Run, data: Any) -> Record:
     log = job.directory / "train.log"
     with tracker(cfg, job.directory) as track:
         if before is None:
-            for line in (forecast.training(cfg, data, model, tokenizer), _data_line(data)):
+            for line in (forecast.training(cfg, data, model), _data_line(data)):
                 say(line, log)
             started = time.monotonic()
             fitted = _fit(cfg, job, data, model, tokenizer, track.lightning_logger())
@@ -182,9 +180,9 @@ def _results(
     times: dict[str, float],
     work: dict[str, Any],
 ) -> dict[str, Any]:
-    info = data.info
+    info, rows = data.info, data.record()
     labels = torch.tensor(data.test.labels)
-    majority, values = metrics.majority_baseline(info.metrics, data.record()["class_counts"]["train"], labels)
+    majority, values = metrics.majority_baseline(info.metrics, rows["class_counts"]["train"], labels)
     return {
         "model_dir": "model",
         "label_names": info.label_names,
@@ -195,7 +193,7 @@ def _results(
         "test": {"max_test_rows": cfg.data.max_test_rows, "ratios": container(cfg.ratios)},
         "test_table": table,
         "majority": {"label": info.label_names[majority], **values},
-        "data": data.record(),
+        "data": rows,
         "durations": {name: round(value, 2) for name, value in times.items()},
         "test_work": work,
         **fitted,

@@ -1,5 +1,6 @@
 """The report from fabricated records: numbers, verdicts, refusals, forms."""
 
+import dataclasses
 import json
 import re
 from html.parser import HTMLParser
@@ -10,7 +11,7 @@ import pytest
 from fmm.curves import curve_faithfulness
 from fmm.errors import FmmError
 from fmm.report import consistency
-from fmm.report.analyse import analyse
+from fmm.report.analyse import analyse, mean_curve
 from fmm.report.load import BASELINE, load
 from fmm.report.published import published_racu
 from fmm.report.slices import length_thirds, per_example, slice_table
@@ -126,6 +127,15 @@ def test_one_seed_gives_no_interval_over_seeds_and_a_verdict_on_that_model_only(
     verdict = judge(found, groups, trained, 0.02, 0.05)
     assert verdict.measure == found.results[0].measure and "this one model only" in verdict.sentence
     assert verdict.trust == "no"
+
+
+def test_bands_of_one_seed_hold_for_a_metric_that_is_no_share_of_rows(tmp_path):
+    """Matthews below 0 has no binomial variance: p (1 - p) would give a band without width."""
+    fabricated.experiment(tmp_path, seeds=(0,), strategies=("half_det",), measures=MEASURES, rows=60)
+    group = dataclasses.replace(group_of(tmp_path)[0], metric="matthews")
+    mean, lower, upper = mean_curve(group, "loo_sign")
+    assert (lower <= mean).all() and (mean <= upper).all() and (mean < 0).any()
+    assert (upper - lower)[mean < 0].min() > 0.1
 
 
 def test_measure_no_better_than_random_is_not_named(tmp_path):

@@ -13,7 +13,7 @@ from fmm.comparison import Comparison, Pair, compare
 from fmm.curves import Curve, curve_faithfulness
 from fmm.report.load import BASELINE, Group
 from fmm.report.published import published_racu
-from fmm.statistics import Interval, papers_interval, student_interval
+from fmm.statistics import Interval, metric_interval, papers_interval, student_interval
 
 TESTS = ("calibrated", "authors")  # MaSF variants, the one whose p-values hold first
 LEVEL = 0.05
@@ -138,16 +138,16 @@ def _mean_of(group: Group, measure: str, key: str) -> float | None:
 def mean_curve(group: Group, measure: str) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Mean metric over seeds at each ratio, with the ends of its 95% band: mean, lower, upper [R].
 
-    The band holds both the spread of seeds (Student t) and, with one seed, that of rows (normal, for a share of rows).
+    The band is of the spread over seeds (Student t); with one seed it is a bootstrap over that model's rows.
     """
     seeds = group.curves if measure == BASELINE else group.of(measure)
     values = np.stack([found[measure].metric(group.metric) for found in seeds.values()])
     mean, n = values.mean(axis=0), len(values)
-    if n > 1:
-        half = stats.t.ppf(0.975, n - 1) * values.std(axis=0, ddof=1) / np.sqrt(n)
-    else:
-        rows = len(next(iter(seeds.values()))[measure].example_id)
-        half = 1.96 * np.sqrt(np.clip(mean * (1 - mean), 0, None) / rows)
+    if n == 1:
+        curve = next(iter(seeds.values()))[measure]
+        classes = curve.logits.shape[2]
+        return mean, *metric_interval([group.metric], curve.reference, curve.predictions, classes)[group.metric]
+    half = stats.t.ppf(0.975, n - 1) * values.std(axis=0, ddof=1) / np.sqrt(n)
     return mean, mean - half, mean + half
 
 

@@ -15,6 +15,15 @@ def first_line(error: BaseException) -> str:
     return next(iter(str(error).strip().splitlines()), "")[:200] or type(error).__name__
 
 
+def counted(n: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> counted(1, "seed"), counted(1200, "row")
+    ('1 seed', '1,200 rows')
+    """
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
 def nearest(name: str, options: Iterable[str], limit: int = 3) -> list[str]:
     """Return up to `limit` of `options` that look most like `name`, best first.
 

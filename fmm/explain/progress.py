@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import time
 
+from fmm.errors import counted
+
 
 class Progress:
     """Rows done and time left: one line that is rewritten on a terminal, one line every ten seconds elsewhere."""
@@ -31,4 +33,4 @@ class Progress:
         """Say how many rows there were."""
         again = self.done - self.computed
         kept = f", {again} of them found from an interrupted run" if again else ""
-        print(f"explained {self.done} rows{kept} in {time.monotonic() - self.started:.1f} s", flush=True)
+        print(f"explained {counted(self.done, 'row')}{kept} in {time.monotonic() - self.started:.1f} s", flush=True)

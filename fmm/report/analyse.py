@@ -20,10 +20,20 @@ LEVEL = 0.05
 
 
 @dataclass(frozen=True)
+class Cost:
+    """What one curve took, mean over seeds: seconds, forward passes of a row, test rows; None where not recorded."""
+
+    seconds: float | None
+    forwards: float | None
+    rows: float | None
+    forwards_per_row: float | None
+
+
+@dataclass(frozen=True)
 class MeasureResult:
     """One row of the main table. Intervals over `seeds`: Student t, the papers' BCa, and seeds and rows together.
 
-    `undefined` says why there is no RACU. `seconds` and `forwards` are means over seeds.
+    `undefined` says why there is no RACU.
     """
 
     measure: str
@@ -37,8 +47,7 @@ class MeasureResult:
     racu_rows: Interval
     undefined: str | None
     rank: tuple[float, float | None, float | None]
-    seconds: float | None
-    forwards: float | None
+    cost: Cost
     published: dict[str, float]
 
 
@@ -118,8 +127,7 @@ def _result(
         none if reasons else racu,
         "; ".join(reasons) or None,
         rank or (float("nan"), None, None),
-        _mean_of(group, measure, "seconds"),
-        _mean_of(group, measure, "forward_equivalents"),
+        _cost(group, measure),
         published_racu(group.dataset, measure),
     )
 
@@ -129,10 +137,16 @@ def _papers(values: list[float]) -> Interval:
     return papers_interval(values) if len(values) > 1 else Interval(values[0], None, None, 1)
 
 
-def _mean_of(group: Group, measure: str, key: str) -> float | None:
-    values = [group.runs[s][measure].results.get(key) for s in group.of(measure)]
-    known = [float(value) for value in values if value is not None]
-    return float(np.mean(known)) if known else None
+def _cost(group: Group, measure: str) -> Cost:
+    """From the records, whose curves may have more rows than the group."""
+    found = [group.runs[seed][measure].results for seed in group.of(measure)]
+
+    def mean(key: str, over: str | None = None) -> float | None:
+        values = [(r[key] / r[over] if over else r[key]) for r in found if r.get(key) is not None]
+        return float(np.mean(values)) if values else None
+
+    passes = "forward_equivalents"
+    return Cost(mean("seconds"), mean(passes), mean("n_examples"), mean(passes, "n_examples"))
 
 
 def mean_curve(group: Group, measure: str) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:

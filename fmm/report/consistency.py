@@ -32,7 +32,7 @@ def check(runs: Sequence[Record], models: Mapping[str, Record], allow: Iterable[
     `allow` names settings (dotted, a whole subtree by its name) that may differ all the same.
     Raises FmmError that names the setting, its values and the records that hold them.
     """
-    allowed = tuple(allow)
+    allowed = tuple(name for name in allow if name not in _NEVER)
     if "data.max_test_rows" in allowed:
         allowed += ("data.fingerprint",)  # it covers the choice of rows
     _agree(runs, _versions, lambda run: "", (), allowed)
@@ -42,6 +42,7 @@ def check(runs: Sequence[Record], models: Mapping[str, Record], allow: Iterable[
     _agree(used, _training, lambda run: run.dataset, _TRAINED_APART, allowed)
 
 
+_NEVER = ("ratios",)  # an area under a curve says nothing beside one over other ratios
 _TRAINED_APART = ("train.seed", "train.masking")
 
 
@@ -124,10 +125,10 @@ def _matches(name: str, patterns: tuple[str, ...]) -> bool:
 
 
 def _sentence(name: str, first: Any, second: Any, one: Record, other: Record) -> str:
+    remedy = "" if name in _NEVER else f", or let it differ with 'report.allow=[{name}]'"
     return (
         f"records that differ in {name} do not go into one report: {first!r} in {one.directory}, {second!r} in "
-        f"{other.directory}; choose one with 'report.where=[\"{name}={first}\"]', or let it differ with "
-        f"'report.allow=[{name}]'"
+        f"{other.directory}; choose one with 'report.where=[\"{name}={first}\"]'{remedy}"
     )
 
 

@@ -114,13 +114,17 @@ def cost(analysis: Analysis) -> Table:
         Column("measure", "measure", text, False),
         Column("seconds", "seconds", whole),
         Column("forwards", "forward passes of a row", whole),
-        Column("per_row", "per test row", whole),
+        Column("rows", "test rows", whole),
+        Column("per_row", "forward passes per test row", whole),
     ]
     rows = [
-        [r.measure, r.seconds, r.forwards, r.forwards and r.forwards / max(1, analysis.group.n_rows)]
-        for r in sorted(analysis.results, key=lambda r: r.forwards or 0)
+        [r.measure, r.cost.seconds, r.cost.forwards, r.cost.rows, r.cost.forwards_per_row]
+        for r in sorted(analysis.results, key=lambda r: r.cost.forwards_per_row or 0)
     ]
-    note = "One curve of one seed; a backward pass counts as two forward passes. No fine-tuning is needed for a curve."
+    note = (
+        "One curve of one seed, as it was run, on all of its test rows; a backward pass counts as two forward passes. "
+        "No fine-tuning is needed for a curve."
+    )
     return Table("cost", f"Cost of a curve, {analysis.group.name}", columns, rows, [note])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -51,9 +52,10 @@ class Group:
         return sorted({name for found in self.curves.values() for name in found} - {BASELINE})
 
     @property
-    def n_rows(self) -> int:
-        """Test rows of a curve."""
-        return max((len(found[BASELINE].example_id) for found in self.curves.values()), default=0)
+    def n_rows(self) -> str:
+        """Number of test rows of a curve, as text: "100", or "60 to 100" where seeds have different numbers."""
+        found = [len(curves[BASELINE].example_id) for curves in self.curves.values()] or [0]
+        return f"{min(found)} to {max(found)}" if min(found) < max(found) else str(min(found))
 
     def of(self, measure: str) -> Curves:
         """Curves of one measure and the baseline, of the seeds that have them."""
@@ -71,11 +73,14 @@ def load(
     """
     trained = records.load_all(output_dir, "train")
     models = {record.key: record for record in trained}
-    runs = [run for run in records.load_all(output_dir, "racu") if datasets is None or run.dataset in datasets]
+    every = records.load_all(output_dir, "racu")
+    runs = [run for run in every if datasets is None or run.dataset in datasets]
     runs = consistency.select(runs, models, where)
     absent = [name for name in datasets or ["toy"] if name not in {run.dataset for run in runs}]
     if (datasets and absent) or not runs:
-        hint = ", or drop report.where" if list(where) else ""
+        others = sorted({run.dataset for run in every} - {absent[0]})
+        hint = f" (there are curves of {', '.join(others)})" if others else ""
+        hint = ", or drop report.where" if list(where) else hint
         raise FmmError(
             f"there is no finished curve of {absent[0]} under {output_dir}; run python run.py task=racu "
             f"dataset={absent[0]} first{hint}"
@@ -91,7 +96,7 @@ def _groups(cell: tuple[str, str], runs: Sequence[Record], models: Mapping[str, 
     """One group of the measures that have the most rows and, where others have fewer, one of all on shared rows."""
     group = _collect(cell, [run for run in runs if (run.dataset, consistency.strategy(run)) == cell], models)
     full = {seed: _with_baselines_rows(found) for seed, found in group.curves.items()}
-    shared = {seed: _on_shared_rows(found) for seed, found in group.curves.items()}
+    shared = _on_shared_rows(group)
     whole = Group(*cell, group.metric, full, group.runs, group.models, group.excluded)
     if all(len(full[s][BASELINE].example_id) == len(shared[s][BASELINE].example_id) for s in full):
         return [whole]
@@ -120,13 +125,19 @@ def _with_baselines_rows(found: dict[str, Curve]) -> dict[str, Curve]:
     return {name: curve.restrict(rows) for name, curve in found.items() if np.isin(rows, curve.example_id).all()}
 
 
-def _on_shared_rows(found: dict[str, Curve]) -> dict[str, Curve]:
-    rows = found[BASELINE].example_id
-    for curve in found.values():
-        rows = np.intersect1d(rows, curve.example_id)
+def _on_shared_rows(group: Group) -> Curves:
+    """Every curve on the rows that all curves of all seeds have; so a seed that lacks a measure keeps no more."""
+    curves = [curve for found in group.curves.values() for curve in found.values()]
+    if not curves:
+        return {}
+    rows = reduce(np.intersect1d, [curve.example_id for curve in curves])
     if len(rows) == 0:
-        raise FmmError(f"the curves of {', '.join(found)} share no example; use the same data.max_test_rows for all")
-    return {name: curve.restrict(rows) for name, curve in found.items()}
+        names = ", ".join(sorted({name for found in group.curves.values() for name in found}))
+        raise FmmError(
+            f"the curves of {names} on {group.name} share no example; use the same data.max_test_rows and "
+            "data.split_seed for all"
+        )
+    return {s: {name: curve.restrict(rows) for name, curve in found.items()} for s, found in group.curves.items()}
 
 
 def _require_baseline(group: Group) -> None:

@@ -1,12 +1,17 @@
-"""Coloured words on a terminal."""
+"""On a terminal: coloured words of an explanation, and the report's main table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.style import Style
+from rich.table import Table
 from rich.text import Text
+
+from fmm.report.tables import MISSING, interval, percent, text, whole
 
 # Blue speaks for the label, orange against it; told apart by the colour-blind, readable on light and dark.
 _FOR, _AGAINST, _PAPER = (86, 166, 228), (244, 150, 66), (238, 238, 238)
@@ -53,3 +58,28 @@ def _ordered(text: str, words: list[Word]) -> Text:
     """Without colours: the words by falling score."""
     ordered = sorted(words, key=lambda word: -word[2])
     return Text(", ".join(f"{text[start:end]} {score:.3g}" for start, end, score in ordered) or text)
+
+
+def print_faithfulness(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the main table of one group from the rows that its report's record holds, the most faithful first.
+
+    Columns without any value (intervals of a single seed) are left out.
+    """
+    columns = [
+        ("measure", [text(row["measure"]) for row in rows]),
+        ("RACU (%)", [percent(row["racu"]) for row in rows]),
+        ("95%", [interval(row["racu_rows"]) for row in rows]),
+        ("ACU (×100)", [percent(row["acu"]) for row in rows]),
+        ("95%", [interval(row["acu_rows"]) for row in rows]),
+        ("rank", [text(row["rank"]) for row in rows]),
+        ("seeds", [whole(row["n"]) for row in rows]),
+    ]
+    shown = [(title, cells) for title, cells in columns if set(cells) != {MISSING}]
+    table = Table(box=box.SIMPLE)
+    for title, _ in shown:
+        table.add_column(title, justify="left" if title == "measure" else "right", no_wrap=True)
+    for cells in zip(*(cells for _, cells in shown)):
+        table.add_row(*cells)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"Faithfulness, {name}")
+    console.print(table)

@@ -12,6 +12,7 @@ import numpy as np
 
 from fmm import records
 from fmm.comparison import row_interval
+from fmm.errors import counted
 from fmm.records import Record
 from fmm.report.analyse import LEVEL, Analysis
 from fmm.report.load import BASELINE, Group
@@ -114,8 +115,8 @@ def _sentence(analysis: Analysis, best: str | None, tied: list[str], trust: Stat
 
 
 def _cheapest(names: list[str], analysis: Analysis) -> str:
-    cost = {r.measure: r.forwards if r.forwards is not None else np.inf for r in analysis.results}
-    return min(names, key=lambda name: cost.get(name, np.inf))
+    cost = {r.measure: r.cost.forwards_per_row for r in analysis.results}
+    return min(names, key=lambda name: cost[name] if cost[name] is not None else np.inf)
 
 
 def _performance_kept(group: Group, trained: list[Record], margin: float) -> Check:
@@ -133,7 +134,7 @@ def _performance_kept(group: Group, trained: list[Record], margin: float) -> Che
     change = [at_ratio(group.models[s], 0.0, group.metric) - at_ratio(plain[s], 0.0, group.metric) for s in seeds]
     found = student_interval(change)
     change_by = f"{100 * found.mean:+.1f} points{_ends(found.lower, found.upper)}"
-    detail = f"{group.metric} changes by {change_by} over {found.n} seeds"
+    detail = f"{group.metric} changes by {change_by} over {counted(found.n, 'seed')}"
     if found.lower is None:
         return Check(question, "unclear", f"{detail}; one seed gives no interval")
     status: Status = "yes" if found.lower > -margin else "no" if found.upper < -margin else "unclear"  # type: ignore[operator]

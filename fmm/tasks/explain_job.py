@@ -11,6 +11,7 @@ import torch
 from omegaconf import DictConfig
 
 from fmm.data import encode
+from fmm.errors import counted
 from fmm.explain.source import Source
 from fmm.explain.work import Job, cut_characters, explain_rows
 from fmm.models.classifier import load_classifier
@@ -54,18 +55,19 @@ def notes_on(job: Job) -> list[str]:
         rows = sum(c > 0 for c in cut)
         length = max(map(len, job.rows.input_ids))
         notes.append(
-            f"{rows} of {n} texts are longer than the model's {length} tokens: {sum(cut)} characters at their ends "
-            f"(at most {max(cut)} in one) were not read."
+            f"Cut at the model's {length} tokens: {rows} of {counted(n, 'text')}, {counted(sum(cut), 'character')} at "
+            f"the ends (at most {max(cut)} in one) not read."
         )
     mask = job.tokenizer.mask_token
     literal = sum(mask in text for text in [*job.source.texts, *(job.source.pairs or [])])
     if literal:
         notes.append(
-            f"{literal} texts hold the literal mask string {mask!r}, which the model reads as a masked word; "
-            "occlusion gives it 0."
+            f"The literal mask string {mask!r} stands in {counted(literal, 'text')}; the model reads it as a masked "
+            "word, occlusion gives it 0."
         )
     if job.target == "gold" and (job.gold < 0).any():
-        notes.append(f"{int((job.gold < 0).sum())} of {n} rows have no gold label; their predicted label is explained.")
+        without = f"{int((job.gold < 0).sum())} of {counted(n, 'row')}"
+        notes.append(f"Without a gold label: {without}; the predicted label is explained there.")
     if job.target == "predicted":
         notes.append("The predicted label is explained.")
     return notes
@@ -82,7 +84,7 @@ def forecast(run: Run, job: Job) -> str:
     scale, seconds = len(order) / len(rows), time.perf_counter() - started
     names = ", ".join(str(measure["name"]) for measure in job.measures)
     disk = f"about {max(tokens.nbytes * scale / 1e6, 0.1):,.1f} MB before compression"
-    return f"forecast: {len(order):,} rows by {names}, about {duration(seconds * scale)}, {disk}"
+    return f"forecast: {counted(len(order), 'row')} by {names}, about {duration(seconds * scale)}, {disk}"
 
 
 def input_ends(job: Job) -> dict[int, list[int | None]]:

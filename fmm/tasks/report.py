@@ -8,6 +8,7 @@ from fmm import records
 from fmm.errors import FmmError
 from fmm.records import Record
 from fmm.report.load import Group, load
+from fmm.report.terminal import print_faithfulness
 from fmm.report.write import Options, write
 
 
@@ -41,6 +42,9 @@ def run(cfg: DictConfig) -> Record | None:
             job.clear()
         record = job.record()
         record = record if record is not None else job.finish(write(job, groups, trained, options))
+    for name, rows in record.results["tables"].items():
+        if rows:
+            print_faithfulness(name, rows)
     for verdict in record.results["verdicts"]:
         print(verdict["sentence"])
         for check in verdict["checks"]:

@@ -67,7 +67,7 @@ def test_places_in_an_order_are_not_summed_to_words(settings, capsys):
 
 def test_dry_run_forecasts_and_leaves_nothing(settings, capsys, tmp_path):
     assert explain.run(settings("text=great", "measures=[grad_l2,grad_l2]", "dry_run=true")) is None
-    assert "forecast: 1 rows by grad_l2, about" in capsys.readouterr().out
+    assert "forecast: 1 row by grad_l2, about" in capsys.readouterr().out
     assert not list(tmp_path.glob("explain/*/*"))
 
 
@@ -195,7 +195,7 @@ def test_labels_of_the_checkpoint_must_be_those_of_the_dataset(settings):
 def test_long_text_and_literal_mask_are_reported(settings, capsys):
     record = explain.run(settings(f'text="{"great dull " * 40}"', "measure=loo_sign"))
     (example,) = read(record, "examples").to_pylist()
-    assert example["cut_characters"] > 100 and "longer than the model" in capsys.readouterr().out
+    assert example["cut_characters"] > 100 and "Cut at the model" in capsys.readouterr().out
     page = (record.directory / "explain.html").read_text("utf-8")
     assert f'"cut":{example["cut_characters"]}' in page
     record = explain.run(settings('text="a <mask> film"', "measure=loo_sign"))

@@ -48,6 +48,16 @@ class Masf:
         """p-values of rows with `signals` [M, L + 1, D]. Returns [M], float32 if `authors`."""
         return self.p_values(fisher(self.tails(signals)))
 
+    @property
+    def lowest_p(self) -> float:
+        """The p-value of a row beyond all fit rows in every layer: no row can have a lower one.
+
+        Far above 0 where the fit rows are few beside the D dimensions: most of them are then the most extreme row of
+        some dimension in every layer, and tie with it. The authors' own RTE has 498 fit rows and D = 768.
+        """
+        smallest = 0.0 if self.kind == "authors" else 1 / np.float32(self.simes.shape[1] + 1)
+        return float(self.p_values(fisher(torch.full((1, len(self.simes)), smallest)))[0])
+
     def tails(self, signals: Tensor) -> Tensor:
         """Two-sided level-2 values of `signals` [M, L + 1, D], a column for each layer. Returns [M, L + 1]."""
         found = []
@@ -138,18 +148,20 @@ def fisher(p: Tensor) -> Tensor:
     return -2 * torch.log(p + 1e-8).sum(dim=-1)
 
 
-def summary(p: Tensor, kind: Kind, n_reference: int) -> dict[str, Any]:
+def summary(p: Tensor, kind: Kind, n_reference: int, lowest_p: float | None = None) -> dict[str, Any]:
     """What a table says of the p-values [M] of one masking ratio.
 
-    `below`: share of rows under each of `LEVELS`, None where no calibrated p-value can be (n_reference, the number of
-    calibration rows, is too small); global p-values `simes` and `fisher`. Fisher's is a survival function (the authors
-    print the CDF, its opposite); calibrated p-values share their calibration rows, for which it is corrected
-    (Bates et al., Annals of Statistics 2023, theorem 3).
+    `below`: share of rows under each of `LEVELS`, None where no p-value can be: `lowest_p` is that of the fitted
+    `Masf`, by default what `n_reference`, the number of rows that p-values are read against, allows. Global p-values
+    `simes` and `fisher`; Fisher's is a survival function (the authors print the CDF, its opposite). Calibrated
+    p-values share their calibration rows, for which it is corrected (Bates et al., Annals of Statistics 2023,
+    theorem 3).
     """
     values = p.double()
     m = len(values)
-    lowest = 1 / (n_reference + 1) if kind == "calibrated" else 0.0
-    below = {f"{t:g}": float((values < t).double().mean()) if m and lowest < t else None for t in LEVELS}
+    if lowest_p is None:
+        lowest_p = 1 / (n_reference + 1) if kind == "calibrated" else 0.0
+    below = {f"{t:g}": float((values < t).double().mean()) if m and lowest_p < t else None for t in LEVELS}
     found = {"kind": kind, "n": m, "n_calibration": n_reference, "below": below, "simes": None, "fisher": None}
     if m:
         scale = m / torch.arange(1, m + 1, dtype=torch.float64)

@@ -57,6 +57,18 @@ def test_levels_below_one_in_n_plus_one_are_not_attainable():
     assert masf.summary(torch.zeros(0), "calibrated", 150)["simes"] is None
 
 
+@pytest.mark.parametrize("kind", masf.KINDS)
+def test_few_fit_rows_beside_many_dimensions_cannot_reach_the_levels(kind):
+    rng = np.random.default_rng(0)
+    for rows, attainable in ((60, False), (4000, True)):
+        fit_rows = torch.arange(rows) % 2 == 0
+        model = masf.fit(signals(rng, rows, layers=2, dims=100 if rows == 60 else 4).transpose(0, 1), kind, fit_rows)
+        p = model.score(signals(rng, 30, shift=100.0, layers=2, dims=100 if rows == 60 else 4))
+        assert p.min() == pytest.approx(model.lowest_p)  # no row can be more extreme
+        found = masf.summary(p, kind, len(model.fisher), model.lowest_p)
+        assert (found["below"]["0.05"] is not None) is attainable
+
+
 def signals(rng, rows, shift=0.0, layers=3, dims=16):
     """Correlated, skewed signals: a maximum over tokens looks like this. Returns [rows, layers, dims]."""
     common, own = rng.normal(size=(rows, layers, 2)), rng.normal(size=(rows, layers, dims))

@@ -1,6 +1,7 @@
 """The report from fabricated records: numbers, verdicts, refusals, forms."""
 
 import dataclasses
+import json
 import re
 from html.parser import HTMLParser
 
@@ -210,3 +211,31 @@ def test_per_example_is_the_mean_over_seeds_of_logit_areas(output):
 def test_published_numbers_stand_where_the_papers_have_them():
     assert published_racu("babi3", "int_grad_abs") == {"R-ROAR": -0.279}
     assert published_racu("rte", "grad_l2") == {}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "flagged_from", "status"), [("half_det", 0.9, "unclear"), ("half_det", 0.8, "no"), ("none", 0.9, "no")]
+)
+def test_rejections_where_fit_rows_are_rare_do_not_fail_a_masked_model(tmp_path, strategy, flagged_from, status):
+    """Of half_det's fit rows 5% are masked at 90% or more: a test at 5% may reject all of these and still be right."""
+    model = fabricated.train(tmp_path, "sst2", strategy, 0)
+    for measure in MEASURES:
+        fabricated.racu(tmp_path, model, measure, rows=60)
+    group, groups, trained = group_of(tmp_path, strategy)
+    for curve in group.curves[0].values():
+        curve.masf["authors"][:] = np.where(curve.ratios >= flagged_from - 1e-9, 0.001, 0.5)
+    check = judge(analyse(group, (0,), 200), groups, trained, margin=0.02, tolerance=0.05).checks[2]
+    assert check.status == status
+
+
+def test_masf_that_cannot_reach_its_level_says_so(tmp_path):
+    model = fabricated.train(tmp_path, "sst2", "half_det", 0)
+    for measure in MEASURES:
+        run = fabricated.racu(tmp_path, model, measure, rows=60)
+        stored = json.loads((run.directory / "record.json").read_text())
+        stored["results"]["masf"] = {"authors": [{"masking_ratio": 0.0, "below": {"0.05": None}}]}
+        (run.directory / "record.json").write_text(json.dumps(stored))
+    group, groups, trained = group_of(tmp_path)
+    found = analyse(group, (0,), 200)
+    check = judge(found, groups, trained, margin=0.02, tolerance=0.05).checks[2]
+    assert not found.masf and check.status == "unknown" and "few validation rows" in check.detail

@@ -11,12 +11,17 @@ from scipy import stats
 
 from fmm.comparison import Comparison, Pair, compare
 from fmm.curves import Curve, curve_faithfulness
+from fmm.records import Record
 from fmm.report.load import BASELINE, Group
 from fmm.report.published import published_racu
 from fmm.statistics import Interval, metric_interval, papers_interval, student_interval
 
 TESTS = ("calibrated", "authors")  # MaSF variants, the one whose p-values hold first
 LEVEL = 0.05
+RARE = (
+    f"a masked model's MaSF is fitted on rows of which no more than {100 * LEVEL:.0f}% are masked that far, so that "
+    f"they can be its rarest {100 * LEVEL:.0f}% without being foreign"
+)
 
 
 @dataclass(frozen=True)
@@ -166,9 +171,34 @@ def mean_curve(group: Group, measure: str) -> tuple[NDArray[np.float64], NDArray
 
 
 def masf_test(group: Group) -> str | None:
-    """The MaSF variant that every curve of the group has: calibrated before authors; None where there is none."""
+    """The MaSF variant that every curve of the group has and whose values can fall below `LEVEL`: calibrated before
+    authors; None where there is none."""
     curves = [curve for found in group.curves.values() for curve in found.values()]
-    return next((test for test in TESTS if curves and all(test in curve.masf for curve in curves)), None)
+    runs = [run for found in group.runs.values() for run in found.values()]
+    for test in TESTS:
+        if curves and all(test in curve.masf for curve in curves) and all(_attainable(run, test) for run in runs):
+            return test
+    return None
+
+
+def rare_ratios(group: Group) -> set[float]:
+    """Ratios at which a test at `LEVEL` cannot tell foreign from rare.
+
+    MaSF is fitted on rows masked as in training: of `half_det`, half of them at U[0, max_ratio). Where the rows masked
+    at a ratio or more make up no more than `LEVEL` of them, a valid test may reject every one.
+    """
+    share = {"half_det": 0.5, "half_ran": 0.5, "uniform": 1.0}.get(group.strategy, 0.0)
+    if not share or not group.curves:
+        return set()
+    top = max((float(m.settings["masking"].get("max_ratio", 1.0)) for m in group.models.values()), default=1.0)
+    ratios = next(iter(next(iter(group.curves.values())).values())).ratios
+    return {float(r) for r in ratios if share * max(0.0, 1 - r / top) <= LEVEL + 1e-9}
+
+
+def _attainable(run: Record, test: str) -> bool:
+    """False where the record says that no value of this test can fall below `LEVEL`."""
+    steps = (run.results.get("masf") or {}).get(test, [])
+    return all(step["below"].get(f"{LEVEL:g}", 0.0) is not None for step in steps)
 
 
 def _masf(group: Group) -> list[Shares]:

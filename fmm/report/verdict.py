@@ -14,7 +14,7 @@ from fmm import records
 from fmm.comparison import row_interval
 from fmm.errors import counted
 from fmm.records import Record
-from fmm.report.analyse import LEVEL, Analysis
+from fmm.report.analyse import LEVEL, RARE, Analysis, rare_ratios
 from fmm.report.load import BASELINE, Group
 from fmm.statistics import student_interval
 
@@ -172,14 +172,20 @@ def _fully_masked(group: Group, margin: float) -> Check:
 def _in_distribution(analysis: Analysis, tolerance: float) -> Check:
     question = "Is masked text in-distribution at every ratio, judged against unmasked test text?"
     if not analysis.masf:
-        return Check(question, "unknown", "the curves hold no MaSF p-values; run task=racu with masf=calibrated")
+        tested = any(curve.masf for found in analysis.group.curves.values() for curve in found.values())
+        few = f"no MaSF value can fall below {LEVEL} with so few validation rows beside the model's dimensions"
+        none = "the curves hold no MaSF p-values; they were run with masf=none"
+        return Check(question, "unknown", few if tested else none)
     out = [(s.measure, r) for s in analysis.masf for r, low in zip(s.ratios, s.lower) if low > tolerance]
     doubtful = [(s.measure, r) for s in analysis.masf for r, rise in zip(s.ratios, s.rise) if rise > tolerance]
     test = analysis.masf[0].test
     worst = max(float(s.rise.max()) for s in analysis.masf)
     detail = f"largest rise of the share with p < {LEVEL} over ratio 0: {100 * worst:+.1f} points (MaSF {test})"
-    if out:
+    rare = rare_ratios(analysis.group)
+    if any(ratio not in rare for _, ratio in out):
         return Check(question, "no", f"{detail}; out of distribution at {_ratios(out)}")
+    if out:
+        return Check(question, "unclear", f"{detail}; flagged at {_ratios(out)} only: {RARE}")
     if doubtful:
         return Check(question, "unclear", f"{detail}; in doubt at {_ratios(doubtful)}")
     return Check(question, "yes", detail)

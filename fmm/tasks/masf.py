@@ -76,6 +76,8 @@ def text_table(record: Record) -> str:
     ]
     for name, table in record.results["table"].items():
         lines.append(f"{name:15}" + "".join(_cell(step["below"][LEVEL]) for step in table[kind]))
+    if first[0]["below"][LEVEL] is None:
+        lines.append(f"– no value can fall below {LEVEL} with so few validation rows beside the model's dimensions")
     if kind == "authors":
         lines.append("authors' values are no p-values: with nothing amiss 9-19% fall below 0.05; see masf=calibrated")
     return "\n".join(lines)

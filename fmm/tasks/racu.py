@@ -127,7 +127,7 @@ def _compute(cfg: DictConfig, subject: Subject, measure: Measure, baseline: Reco
     job.write_parquet("curve.parquet", table)
     found = from_table(table)
     results = summarise(found, found if reference is None else reference, subject.data.info)
-    kinds = {kind: _shares(found, kind, len(model.fisher)) for kind, model in fits.items()}
+    kinds = {kind: _shares(found, kind, model) for kind, model in fits.items()}
     results |= {"baseline_key": job.key if baseline is None else baseline.key, "seconds": round(cost["seconds"], 3)}
     results |= {"n_forward": cost["forward"], "forward_equivalents": cost["equivalents"], "n_tokens": cost["tokens"]}
     record = job.finish({**results, "n_scored": cost["scored"], "masf": kinds or None}, cost["seconds"])
@@ -195,8 +195,10 @@ def _read(record: Record) -> Curve:
     return from_table(table)
 
 
-def _shares(curve: Curve, kind: str, n: int) -> list[dict[str, Any]]:
+def _shares(curve: Curve, kind: str, model: masf.Masf) -> list[dict[str, Any]]:
+    p = torch.from_numpy(curve.masf[kind].copy())
+    n, lowest = len(model.fisher), model.lowest_p
     return [
-        {"masking_ratio": float(ratio), **masf.summary(torch.from_numpy(curve.masf[kind][:, i].copy()), kind, n)}  # type: ignore[arg-type]
+        {"masking_ratio": float(ratio), **masf.summary(p[:, i], model.kind, n, lowest)}
         for i, ratio in enumerate(curve.ratios)
     ]

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from omegaconf import DictConfig, OmegaConf
 
-from fmm.errors import unknown
+from fmm.errors import FmmError, first_line, unknown
 
 Row = Mapping[str, Any]
 RATIO = "masking_ratio"
@@ -94,28 +94,32 @@ class WandbTracker(Tracker):
 
     def __init__(self, cfg: DictConfig, directory: Path) -> None:
         super().__init__(cfg, directory)
-        import wandb
-
+        wandb = _wandb()
         mode, reason = wandb_mode(str(cfg.logger.mode))
         if reason:
             _say_once(f"W&B works offline ({reason}); `wandb sync {directory}/wandb/offline-run-*` uploads it later")
         directory.mkdir(parents=True, exist_ok=True)
         self._id_file = directory / "wandb_run_id.txt"
-        self.run = wandb.init(
-            project=cfg.logger.project,
-            entity=cfg.logger.entity,
-            dir=str(directory),
-            id=self._run_id(),
-            name=directory.name,
-            group=_sweep(),
-            job_type=directory.parent.parent.name,
-            tags=list(cfg.logger.tags),
-            config=OmegaConf.to_container(cfg, resolve=True),  # type: ignore[arg-type]
-            mode=mode,  # type: ignore[arg-type]
-            resume="allow" if mode == "online" else None,
-            reinit="finish_previous",
-            settings=wandb.Settings(silent=True, console="off"),
-        )
+        try:
+            self.run = wandb.init(
+                project=cfg.logger.project,
+                entity=cfg.logger.entity,
+                dir=str(directory),
+                id=self._run_id(),
+                name=directory.name,
+                group=_sweep(),
+                job_type=directory.parent.parent.name,
+                tags=list(cfg.logger.tags),
+                config=OmegaConf.to_container(cfg, resolve=True),
+                mode=mode,
+                resume="allow" if mode == "online" else None,
+                reinit="finish_previous",
+                settings=wandb.Settings(silent=True, console="off"),
+            )
+        except wandb.Error as error:
+            raise FmmError(
+                f"W&B does not start in mode {mode!r} ({first_line(error)}); give logger.mode=offline, or logger=csv"
+            ) from error
         self.run.define_metric("trainer/global_step", hidden=True)
         for metrics in ("train_*", "val_*", "epoch"):
             self.run.define_metric(metrics, step_metric="trainer/global_step")
@@ -187,6 +191,17 @@ def wandb_mode(wanted: str) -> tuple[str, str | None]:
     except OSError:
         return "offline", f"{host} cannot be reached"
     return "online", None
+
+
+def _wandb() -> Any:
+    """The package, which is wanted by `logger=wandb` alone."""
+    try:
+        import wandb
+    except ImportError as error:
+        raise FmmError(
+            f"logger=wandb cannot load the package wandb ({first_line(error)}); pip install wandb, or give logger=csv"
+        ) from error
+    return wandb
 
 
 def _logged_in(host: str) -> bool:

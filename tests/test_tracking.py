@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -129,3 +130,20 @@ def test_none_leaves_nothing(compose, directory):
 def test_an_unknown_tracker_is_a_sentence(compose, directory):
     with pytest.raises(FmmError, match="unknown logger 'wandbb'; did you mean wandb"):
         tracking.tracker(compose("logger.name=wandbb"), directory)
+
+
+def test_wandb_that_does_not_start_is_a_sentence(compose, monkeypatch, directory):
+    wandb = pytest.importorskip("wandb")
+
+    def init(**settings):
+        raise wandb.errors.UsageError("No API key configured.")
+
+    monkeypatch.setattr("wandb.init", init)
+    with pytest.raises(FmmError, match=r"does not start in mode .*No API key configured.*logger=csv"):
+        tracking.tracker(compose("logger=wandb", "logger.mode=online"), directory)
+
+
+def test_wandb_that_is_not_installed_is_a_sentence(compose, monkeypatch, directory):
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with pytest.raises(FmmError, match="pip install wandb"):
+        tracking.tracker(compose("logger=wandb"), directory)

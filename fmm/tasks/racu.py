@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Any
 
 import numpy as np
@@ -131,8 +132,7 @@ def _compute(cfg: DictConfig, subject: Subject, measure: Measure, baseline: Reco
     results |= {"baseline_key": job.key if baseline is None else baseline.key, "seconds": round(cost["seconds"], 3)}
     results |= {"n_forward": cost["forward"], "forward_equivalents": cost["equivalents"], "n_tokens": cost["tokens"]}
     record = job.finish({**results, "n_scored": cost["scored"], "masf": kinds or None}, cost["seconds"])
-    for part in (job.directory / "parts").glob("*"):
-        part.unlink()
+    shutil.rmtree(job.directory / "parts", ignore_errors=True)
     return record
 
 

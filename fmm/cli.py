@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from fmm.errors import FmmError, unknown
+from fmm.errors import FmmError, of_disk, unknown
 
 EXAMPLES = """\
   python run.py task=train dataset=toy                       a masked model in a minute, offline
@@ -51,6 +51,10 @@ def main(conf: Path, argv: Sequence[str] | None = None) -> int:
         return _run(conf, arguments)
     except FmmError as error:
         return report(error)
+    except OSError as error:
+        if (sentence := of_disk(error)) is None:
+            raise
+        return report(sentence)
     except KeyboardInterrupt:
         print("\ninterrupted: the same command continues", file=sys.stderr)
         return 130

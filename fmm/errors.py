@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 
 
 class FmmError(ValueError):
@@ -22,6 +25,20 @@ def counted(n: int, noun: str) -> str:
     ('1 seed', '1,200 rows')
     """
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def of_disk(error: BaseException) -> FmmError | None:
+    """The sentence for a disk that is full or will not be written to; None for any other error.
+
+    Whatever was being written then has its name only once it is whole, so the same command continues.
+    """
+    if not isinstance(error, OSError) or error.errno not in _DISK:
+        return None
+    where = f" {error.filename}" if error.filename else ""
+    return FmmError(
+        f"cannot write{where}: {error.strerror}; free space or mend permissions there, or give another output_dir, and "
+        "run the same command again"
+    )
 
 
 def nearest(name: str, options: Iterable[str], limit: int = 3) -> list[str]:

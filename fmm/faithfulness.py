@@ -35,6 +35,8 @@ def check_ratios(ratios: Sequence[float]) -> list[float]:
     [0.0, 0.5, 1.0]
     """
     values = sorted({float(ratio) for ratio in ratios})
+    if not values:
+        raise FmmError("ratios=[] holds no masking ratio; give shares of tokens, such as ratios=[0,0.5,1]")
     outside = [value for value in values if not 0.0 <= value <= 1.0]
     if outside:
         raise FmmError(

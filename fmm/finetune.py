@@ -13,7 +13,9 @@ from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
 from fmm import metrics
+from fmm.errors import FmmError
 from fmm.masking import mask_for_training, mask_uniformly, maskable_tokens
+from fmm.models.classifier import call
 
 SELECTIONS = ("both", "nomask", "mask")
 _SELECTION_DRAW = -1  # takes the epoch's place in the draw, so that the masks are frozen and unlike any epoch's
@@ -81,7 +83,7 @@ class MaskedFineTuning(LightningModule):
         """Logits [B, C] of `input_ids` with the other inputs of `batch`."""
         names = ("attention_mask", "token_type_ids")
         inputs = {name: batch[name] for name in names if name in batch}
-        return self.model(input_ids=input_ids, **inputs).logits
+        return call(self.model, input_ids=input_ids, **inputs).logits
 
     def masked(self, batch: dict[str, Tensor]) -> Tensor:
         """The training view of a batch: input ids [B, T], partly masked, drawn on the batch's device."""
@@ -112,8 +114,17 @@ class MaskedFineTuning(LightningModule):
         return float(torch.stack(self._losses).mean()) if self._losses else float("nan")
 
     def on_train_epoch_end(self) -> None:
-        """Log the epoch's mean loss; once an epoch, as logging each step would cost more than masking."""
-        self.log("train_loss", self.train_loss(), sync_dist=True)
+        """Log the epoch's mean loss; once an epoch, as logging each step would cost more than masking.
+
+        Raises FmmError where it is not a number: nothing after that would be learned.
+        """
+        loss = self.train_loss()
+        if self._losses and not math.isfinite(loss):
+            raise FmmError(
+                f"training diverged: the mean loss of epoch {self.current_epoch + 1} is {loss}; lower "
+                f"training.learning_rate (now {self.hparams['learning_rate']:g})"
+            )
+        self.log("train_loss", loss, sync_dist=True)
 
     def validation_step(self, batch: dict[str, Tensor], batch_index: int) -> None:
         """Keep predictions on the selection set; metrics are taken over all of it at once."""

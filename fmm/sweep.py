@@ -18,7 +18,7 @@ from hydra.core.plugins import Plugins
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from fmm.errors import FmmError
+from fmm.errors import FmmError, of_disk
 
 SWEEP_KEY = "hydra.sweep.dir"
 PLUGINS = str(Path(__file__).parent / "plugins")  # Hydra finds plugins in the namespace `hydra_plugins` only
@@ -58,6 +58,8 @@ def run_job(cfg: DictConfig) -> None:
     except FmmError as error:
         raise SystemExit(report(error)) from error
     except Exception as error:
+        if (sentence := of_disk(error)) is not None:
+            raise SystemExit(report(sentence)) from error
         traceback.print_exc()
         raise SystemExit(1) from error
 
@@ -133,6 +135,7 @@ def job_directory(directory: Path, arguments: Sequence[str], cfg: DictConfig) ->
 
 def mark_failed(directory: Path, error: BaseException) -> None:
     """Write the mark of a failed job: one line that says why."""
+    error = of_disk(error) or error
     reason = str(error) if isinstance(error, FmmError) else f"{type(error).__name__}: {error}"
     (directory / "FAILED").write_text(f"{reason}\n", encoding="utf-8")
 

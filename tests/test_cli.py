@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 import time
@@ -162,6 +164,17 @@ def test_an_unexpected_error_shows_its_traceback(cli, monkeypatch):
     done = cli([])
     assert done.code == 1
     assert "ZeroDivisionError" in done.err
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS])
+def test_a_disk_that_refuses_is_a_sentence(cli, monkeypatch, number):
+    def fail(cfg):
+        raise OSError(number, os.strerror(number), "outputs/train.log")
+
+    monkeypatch.setattr("fmm.tasks.run_task", fail)
+    done = cli([])
+    assert done.code == 1 and "Traceback" not in done.err
+    assert done.err.startswith(f"error: cannot write outputs/train.log: {os.strerror(number)}; free space")
 
 
 def test_an_interruption_says_how_to_continue(cli, monkeypatch):

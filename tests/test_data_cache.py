@@ -48,9 +48,9 @@ def test_four_processes_at_once_build_once(tmp_path: Path) -> None:
     results = [queue.get(timeout=120) for _ in workers]
     for worker in workers:
         worker.join()
-    assert sorted(built for built, _, _ in results) == [0, 0, 0, 3]
+    assert sum(built for built, _, _ in results) == 3  # each split once, by whichever came first
     assert all(rows == 200 for _, _, rows in results)
-    assert sorted(hits for _, hits, _ in results) == [0, 3, 3, 3]
+    assert all(built + hits == 3 for built, hits, _ in results)
 
 
 def test_second_time_is_a_hit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -189,7 +189,9 @@ def test_unknown_label_in_test(tmp_path: Path) -> None:
         ({}, r"give data\.path=<file>"),
         ({"path": "a.csv", "train": "b.csv"}, r"data\.path and data\.train are both given"),
         ({"train": "a.csv"}, r"lacks data\.test"),
-        ({"path": "nowhere.csv"}, "is not a file"),
+        ({"path": "nowhere.csv"}, r"data\.path=nowhere\.csv is not there"),
+        ({"path": "."}, r"data\.path=\. is a folder"),
+        ({"train": "nowhere.csv", "test": "b.csv"}, r"data\.train=nowhere\.csv is not there"),
     ],
 )
 def test_files_that_are_not_given(tmp_path: Path, options: dict[str, str], message: str) -> None:
@@ -213,3 +215,17 @@ def test_unlabelled_rows_to_be_explained(tmp_path: Path) -> None:
     assert rows.labels.tolist() == [-1, -1] and rows.example_ids.tolist() == [0, 1]
     batch = encode_rows(rows, word_tokenizer(), 64).batch([0, 1])
     assert batch["sequence_id"].tolist() == [[0, 1, 1, 0, 2, 0], [0, 1, 0, 2, 2, 0]]
+
+
+@pytest.mark.parametrize(
+    ("dataset", "option"), [("toy", "path"), ("sst2", "train"), ("local", "id_list"), ("babi1", "test")]
+)
+def test_files_that_a_dataset_does_not_read_are_refused(tmp_path: Path, dataset: str, option: str) -> None:
+    with pytest.raises(FmmError, match=rf"data\.{option}=mine\.csv is not read by dataset={dataset}"):
+        build(dataset, tmp_path, **{option: "mine.csv"}).read()
+
+
+@pytest.mark.parametrize("reader", ["nonsense", "fmm.data.nowhere.read", "fmm.data.local.nothing"])
+def test_a_reader_that_is_not_there_is_a_sentence(tmp_path: Path, reader: str) -> None:
+    with pytest.raises(FmmError, match=rf"dataset\.reader={reader} is no function"):
+        build(dataset_config("local") | {"reader": reader}, tmp_path).read()

@@ -1,10 +1,14 @@
 """Masked fine-tuning: schedules, which parameters decay, and what a mini-batch looks like to the model."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification
 
+from fmm.errors import FmmError
 from fmm.finetune import MaskedFineTuning, learning_rate_factor, schedule_lengths
+from tests.shapes import LABELS, WORD, make_model
 
 MASK, ROWS, WIDTH = 4, 8, 12
 
@@ -94,3 +98,26 @@ def test_a_model_that_was_loaded_for_evaluation_trains_with_dropout():
     loaded = module().model.eval()
     tuned = MaskedFineTuning(loaded, mask_id=MASK, num_labels=2, metric_names=["accuracy"], batches_per_epoch=1)
     assert all(part.training for part in tuned.modules())
+
+
+def test_training_that_diverged_is_a_sentence():
+    tuned = module(learning_rate=0.5)
+    with torch.no_grad():
+        tuned.model.classifier.bias[:] = float("nan")
+    tuned._trainer = SimpleNamespace(current_epoch=2)
+    tuned.training_step(batch(), 0)
+    with pytest.raises(FmmError, match=r"diverged: the mean loss of epoch 3 is nan; lower .*now 0\.5"):
+        tuned.on_train_epoch_end()
+
+
+@pytest.mark.parametrize("shape", ["deberta", "deberta_v2"])
+def test_deberta_learns_in_mixed_precision(shape):
+    """Its attention mixes autocast's formats and fails; it is computed in the weights' own."""
+    tuned = MaskedFineTuning(
+        make_model(shape), mask_id=MASK, num_labels=LABELS, metric_names=["accuracy"], batches_per_epoch=1
+    )
+    rows = {"input_ids": torch.full((2, 6), WORD), "attention_mask": torch.ones(2, 6, dtype=torch.long)}
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = tuned(rows, rows["input_ids"])
+    logits.float().sum().backward()
+    assert logits.dtype == torch.float32 and tuned.model.get_input_embeddings().weight.grad.abs().sum() > 0

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     BartConfig,
@@ -112,6 +113,37 @@ def test_damaged_weights_are_a_sentence(folder, content):
         build.load_model(str(folder), ["neg", "pos"])
     with pytest.raises(FmmError, match="could not be loaded"):
         load_classifier(str(folder))
+
+
+def test_weights_that_are_no_numbers_are_refused(folder):
+    model = build.load_model(str(folder), ["neg", "pos"])
+    with torch.no_grad():
+        model.get_input_embeddings().weight[3, 1] = float("nan")
+    model.save_pretrained(folder)
+    for load in (lambda: build.load_model(str(folder), ["neg", "pos"]), lambda: load_classifier(str(folder))):
+        with pytest.raises(FmmError, match=r"not finite numbers \(in .*word_embeddings\.weight\)"):
+            load()
+
+
+@pytest.mark.parametrize("down", [True, False])
+def test_without_network_only_the_hubs_cache_is_asked(monkeypatch, down):
+    asked = []
+
+    def info(self, name, **options):
+        if down:
+            raise ConnectionError("no route to host")
+
+    def load(name, **options):
+        asked.append(options)
+        raise OSError("not in the cache")
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", info)
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", load)
+    build._hub_answers.cache_clear()
+    with pytest.raises(FmmError, match="not in the cache"):
+        build.load_tokenizer("some-owner/some-model")
+    build._hub_answers.cache_clear()
+    assert asked[0].get("local_files_only", False) is down
 
 
 def test_tokenizer_of_a_larger_vocabulary_than_the_model_is_refused(folder, tokenizer):

@@ -144,3 +144,14 @@ def test_check_ranks_evidence_beside_the_measures(settings, capsys):
     names = [outcome["name"] for outcome in record.results["outcomes"]]
     assert names == ["loo_abs", "rand, another seed", "reversed loo_abs", "true evidence"]
     assert "true evidence" in capsys.readouterr().out
+
+
+def test_a_label_by_number_and_by_name_is_one_run(settings):
+    first = racu.run(settings("measure=grad_l2", "target=1", "masf=none"))
+    assert racu.run(settings("measure=grad_l2", "target=Positive", "masf=none")).key == first.key
+    assert first.settings["target"] == "positive"
+
+
+def test_without_masf_only_test_rows_are_tokenised(settings, tmp_path):
+    racu.run(settings("measure=rand", "masf=none"))
+    assert {path.parent.name for path in (tmp_path / "out").glob("cache/toy/*/*/input_ids.npy")} == {"test"}

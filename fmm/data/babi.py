@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 FOLDER = "tasks_1-20_v1-2"
 ARCHIVE = f"{FOLDER}.tar.gz"
 
+OPTIONS = ("mirror", "path")  # keys of `data` that name files which are read here
+
 
 def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cache_dir: Path) -> RawData:
     """Read the questions of one task and cut 20% off train for validation by the rule `split`."""

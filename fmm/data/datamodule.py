@@ -19,10 +19,13 @@ from fmm.data.encoding import tokenizer_hash
 from fmm.data.loader import EvaluationBatches, TrainingBatches, make_loader
 from fmm.data.raw import SPLITS, DatasetInfo, RawData, RawSplit
 from fmm.data.splits import split_rule, stratified_subset
-from fmm.errors import FmmError, unknown
+from fmm.errors import FmmError, first_line, unknown
 
 log = logging.getLogger(__name__)
+_hits: set[Path] = set()  # cached splits that this process has told of
 
+STAGES = {"fit": ("train", "validation"), "validate": ("validation",), "test": ("test",)}
+FILES = ("path", "train", "validation", "test", "id_list", "noteevents", "diagnoses")  # keys of `data`, but the mirror
 LIMITS = {"train": "max_train_rows", "validation": "max_eval_rows", "test": "max_test_rows"}
 
 
@@ -55,7 +58,9 @@ class TextClassificationDataModule(pl.LightningDataModule):
     def read(self) -> TextClassificationDataModule:
         """Read raw rows and make the splits, once. Raises FmmError for missing or broken data."""
         if self._raw is None:
-            raw = _reader(self.dataset)(self.dataset, self.data, split=self.split, cache_dir=self.cache_dir)
+            reader = _reader(self.dataset)
+            _check_files(self.dataset, self.data, reader)
+            raw = reader(self.dataset, self.data, split=self.split, cache_dir=self.cache_dir)
             self._raw = RawData(raw.info, self._limited(raw.splits), raw.origin)
         return self
 
@@ -127,22 +132,16 @@ class TextClassificationDataModule(pl.LightningDataModule):
         self.setup()
 
     def setup(self, stage: str | None = None) -> None:
-        """Open the tokenised splits, once; what the cache lacks is tokenised first."""
-        if not self._encoded:
-            self._encoded = self._open_splits()
-
-    def _open_splits(self) -> dict[str, EncodedSplit]:
-        folder = self.cache_dir / self.dataset["name"] / self.cache_key
-        with locked(folder):
-            folder.mkdir(exist_ok=True)
-            arrays = {name: self._open(folder / name, rows) for name, rows in self._read().splits.items()}
-        return {name: EncodedSplit(part, self.tokenizer) for name, part in arrays.items()}
+        """Open the tokenised splits of a stage (fit, validate, test; None: all); what the cache lacks is tokenised."""
+        for name in STAGES.get(stage or "", SPLITS):
+            self._split(name)
 
     def _open(self, directory: Path, rows: RawSplit) -> dict[str, Any]:
         try:
             arrays = read_split(directory)
             if arrays is not None:
-                log.info("cache hit: %s", directory)
+                log.log(logging.DEBUG if directory in _hits else logging.INFO, "cache hit: %s", directory)
+                _hits.add(directory)
                 return arrays
         except ValueError as error:
             log.warning("tokenised data in %s is corrupt (%s); building it again", directory, error)
@@ -153,7 +152,12 @@ class TextClassificationDataModule(pl.LightningDataModule):
         return arrays
 
     def _split(self, name: str) -> EncodedSplit:
-        self.setup()
+        if name not in self._encoded:
+            folder = self.cache_dir / self.dataset["name"] / self.cache_key
+            with locked(folder):
+                folder.mkdir(exist_ok=True)
+                arrays = self._open(folder / name, self._read().splits[name])
+            self._encoded[name] = EncodedSplit(arrays, self.tokenizer)
         return self._encoded[name]
 
     @property
@@ -209,8 +213,26 @@ class TextClassificationDataModule(pl.LightningDataModule):
 
 
 def _reader(dataset: Mapping[str, Any]) -> Any:
-    module, _, function = dataset["reader"].rpartition(".")
-    return getattr(import_module(module), function)
+    name = str(dataset["reader"])
+    module, _, function = name.rpartition(".")
+    try:
+        return getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise FmmError(
+            f"dataset.reader={name} is no function that can be imported ({first_line(error)}); give one such as "
+            "fmm.data.local.read, or leave it to the dataset's own file"
+        ) from error
+
+
+def _check_files(dataset: Mapping[str, Any], data: Mapping[str, Any], reader: Any) -> None:
+    """Refuse files that this dataset would not read. A reader's module names in OPTIONS what it reads."""
+    read = getattr(import_module(reader.__module__), "OPTIONS", FILES)
+    for name in FILES:
+        if data.get(name) is not None and name not in read:
+            raise FmmError(
+                f"data.{name}={data[name]} is not read by dataset={dataset['name']}; leave it out, or give "
+                "dataset=local for files of your own"
+            )
 
 
 def _digest(parts: Any) -> str:

@@ -18,6 +18,8 @@ from fmm.data.sources import Source, locate
 from fmm.data.splits import authors_cut, split_rule, stratified_parts
 from fmm.errors import FmmError, first_line
 
+OPTIONS = ("mirror",)  # keys of `data` that name files which are read here
+
 
 def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cache_dir: Path) -> RawData:
     """Read the splits named in `dataset.splits`; without a validation split, cut 20% of train by the rule `split`."""

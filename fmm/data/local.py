@@ -20,6 +20,8 @@ from fmm.errors import FmmError, nearest, unknown
 
 MAX_CLASSES = 1000  # more distinct labels than this are taken for a wrong column
 
+OPTIONS = ("path", "train", "validation", "test")  # keys of `data` that name files which are read here
+
 
 @dataclass
 class _Columns:
@@ -32,7 +34,7 @@ class _Columns:
 def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cache_dir: Path) -> RawData:
     """Read `data.path`, cut 80/10/10, or `data.train`, `data.test` and maybe `data.validation` (else 20% of train)."""
     files = _files(data)
-    columns = {name: _read_columns(path, dataset) for name, path in files.items()}
+    columns = {name: _read_columns(path, dataset, f"data.{name}") for name, path in files.items()}
     first = next(iter(files))
     names = _label_names(columns[first].labels, files[first], dataset["label"])
     rows = {name: _to_split(part, names, files[name], dataset) for name, part in columns.items()}
@@ -57,7 +59,7 @@ def read_unlabelled(
 ) -> RawSplit:
     """Read a file that is to be explained, not learned from: labels are -1 and no label column is looked at."""
     dataset = {"text": text, "text_pair": text_pair, "label": None, "id": id}
-    columns = _read_columns(Path(path).expanduser(), dataset)
+    columns = _read_columns(Path(path).expanduser(), dataset, "path")
     return _to_split(columns, [], Path(path), dataset)
 
 
@@ -75,8 +77,8 @@ def _files(data: Mapping[str, Any]) -> dict[str, Path]:
     return given
 
 
-def _read_columns(path: Path, dataset: Mapping[str, Any]) -> _Columns:
-    names, rows = read_table(path)
+def _read_columns(path: Path, dataset: Mapping[str, Any], option: str) -> _Columns:
+    names, rows = read_table(path, option)
     wanted = {key: dataset[key] for key in ("text", "text_pair", "label", "id") if dataset.get(key)}
     for option, name in wanted.items():
         if other := next((key for key in wanted if key != option and wanted[key] == name), None):

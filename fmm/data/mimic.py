@@ -30,6 +30,7 @@ from fmm.records import write_parquet
 
 VERSION = 1  # of the joined table; raise it when what is read from the same files changes
 
+# keys of `data` that name files which are read here
 OPTIONS = {"id_list": "<csv of admission id, split>", "noteevents": "<NOTEEVENTS.csv[.gz]>"}
 OPTIONS["diagnoses"] = "<DIAGNOSES_ICD.csv[.gz]>"
 NOTE_COLUMNS = ["SUBJECT_ID", "HADM_ID", "CATEGORY", "CHARTDATE", "DESCRIPTION", "TEXT"]

@@ -17,18 +17,19 @@ from fmm.errors import FmmError, first_line, unknown
 EXTENSIONS = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
-def read_table(path: Path) -> tuple[list[str], Iterator[dict[str, Any]]]:
+def read_table(path: Path, option: str) -> tuple[list[str], Iterator[dict[str, Any]]]:
     """Column names and rows of a CSV, TSV, JSONL or Parquet file. Raises FmmError, naming the row, while iterating.
 
-    Rows are counted from 1; the header of CSV and TSV is not a row.
+    Rows are counted from 1; the header of CSV and TSV is not a row. `option` is the key that named the file.
     """
     suffix = path.suffix.lower()
-    if suffix not in EXTENSIONS:
-        raise FmmError(f"{path}: {unknown('file type', suffix or path.name, EXTENSIONS)}")
     if not path.is_file():
-        raise FmmError(f"{path} is not a file; check data.path (or data.train, data.validation, data.test)")
+        found = "is a folder" if path.is_dir() else "is not there"
+        raise FmmError(f"{option}={path} {found}; give a file ({', '.join(EXTENSIONS)})")
+    if suffix not in EXTENSIONS:
+        raise FmmError(f"{option}={path}: {unknown('file type', suffix or path.name, EXTENSIONS)}")
     if path.stat().st_size == 0:
-        raise FmmError(f"{path} is empty; give a file with at least one row per class and split")
+        raise FmmError(f"{option}={path} is empty; give a file with rows in it")
     if suffix == ".parquet":
         return _parquet(path)
     if suffix == ".jsonl":

@@ -42,6 +42,8 @@ FILLERS = (
 )
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
+OPTIONS = ()  # keys of `data` that name files which are read here
+
 
 def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cache_dir: Path) -> RawData:
     """Generate the three splits; the rows depend on `dataset.seed` and `dataset.rows` only."""

@@ -81,7 +81,7 @@ def of_file(path: Path, dataset: Mapping[str, Any], options: Mapping[str, Any]) 
     A label column is read where there is one. Raises FmmError for a missing column, an empty text, a broken row or a
     file that is not UTF-8.
     """
-    names, rows = read_table(path)
+    names, rows = read_table(path, "explanation.file")
     text = _column(path, names, "text", options, dataset, required=True)
     pair = _column(path, names, "text_pair", options, dataset, required=bool(dataset.get("text_pair")))
     label = _column(path, names, "label", options, dataset, required=False)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from fmm.errors import FmmError, first_line
 
+TIMEOUT = 10  # seconds for the hub's first answer
 _NO_LIMIT = 10**6  # tokenizers without a limit report a huge one
 _SENTINELS = ("the answer was not what they hoped for", "café naïve Привет 東京")
 
@@ -76,16 +79,28 @@ def load_model(name: str, label_names: Sequence[str], *, revision: str | None = 
     config = _from_pretrained(AutoConfig, "model", name, revision=revision)
     check_config(config, name)
     labels = {"id2label": dict(enumerate(label_names)), "label2id": {n: i for i, n in enumerate(label_names)}}
-    load = {"revision": revision, "num_labels": len(label_names), "ignore_mismatched_sizes": True, **labels}
+    load = {
+        "revision": revision,
+        **hub_options(name, revision),
+        "num_labels": len(label_names),
+        "ignore_mismatched_sizes": True,
+        **labels,
+    }
     try:
-        return AutoModelForSequenceClassification.from_pretrained(name, attn_implementation=attention, **load)
+        model = AutoModelForSequenceClassification.from_pretrained(name, attn_implementation=attention, **load)
+        check_weights(model, name)
+        return model
+    except FmmError:
+        raise
     except Exception as error:  # safetensors, torch and transformers each raise their own kinds
         if not isinstance(error, ValueError | ImportError) or "attention" not in str(error):
             raise FmmError(
                 f"the weights of {name!r} could not be loaded ({first_line(error)}); fetch or save the model again"
             ) from error
     print(f"{name} has no {attention} attention; its own (eager) attention is used", flush=True)
-    return AutoModelForSequenceClassification.from_pretrained(name, attn_implementation="eager", **load)
+    model = AutoModelForSequenceClassification.from_pretrained(name, attn_implementation="eager", **load)
+    check_weights(model, name)
+    return model
 
 
 def check_vocabulary(model: Any, tokenizer: Any, name: str) -> None:
@@ -96,6 +111,16 @@ def check_vocabulary(model: Any, tokenizer: Any, name: str) -> None:
             f"the tokenizer of {name!r} has token ids up to {largest} but the model has {rows} embeddings; "
             "give a folder whose tokenizer and model belong together"
         )
+
+
+def check_weights(model: Any, name: str) -> None:
+    """Refuse a model with a weight that is infinite or not a number: every logit of it would be nothing."""
+    for weight_name, weight in model.named_parameters():
+        if not torch.isfinite(weight).all():
+            raise FmmError(
+                f"the weights of {name!r} hold values that are not finite numbers (in {weight_name}); its training "
+                "diverged or its file is damaged: train or fetch it again"
+            )
 
 
 def check_config(config: Any, name: str) -> None:
@@ -152,9 +177,32 @@ def folder_digest(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
+def hub_options(name: str, revision: str | None = None) -> dict[str, Any]:
+    """What `from_pretrained` needs to be told: to stay within the hub's cache where the hub does not answer.
+
+    Left to itself it asks for every file again and again, for most of a minute.
+    """
+    return {} if Path(name).is_dir() or _hub_answers(name, revision) else {"local_files_only": True}
+
+
+@lru_cache(maxsize=64)
+def _hub_answers(name: str, revision: str | None) -> bool:
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    try:
+        HfApi().model_info(name, revision=revision, timeout=TIMEOUT)
+    except (HfHubHTTPError, HFValidationError):
+        return True  # and will give the reason
+    except Exception:  # the client raises its transport's errors, which differ between versions
+        return False
+    return True
+
+
 def _from_pretrained(loader: Any, what: str, name: str, **options: Any) -> Any:
     if (Path(name).is_absolute() or name.startswith(".")) and not Path(name).is_dir():
         raise FmmError(f"model folder {name!r} does not exist; give a folder with config.json, or a hub id")
+    options |= hub_options(name, options.get("revision"))
     try:
         return loader.from_pretrained(name, **options)
     except Exception as error:

@@ -24,6 +24,14 @@ Listener = Callable[[Batch, tuple[Tensor, ...]], None]
 NO_AUTOCAST = frozenset({"deberta", "deberta-v2"})
 
 
+def call(model: Any, **inputs: Any) -> Any:
+    """The model's output, outside of autocast where its kind cannot run within."""
+    if model.config.model_type not in NO_AUTOCAST:
+        return model(**inputs)
+    with torch.autocast(next(model.parameters()).device.type, enabled=False):
+        return model(**inputs)
+
+
 class Classifier(nn.Module):
     """A Hugging Face sequence classifier with a mask token.
 
@@ -126,10 +134,7 @@ class Classifier(nn.Module):
     def _forward(self, batch: Batch, **options: bool) -> Any:
         wanted = ("input_ids", "attention_mask", "token_type_ids")
         inputs = {key: batch[key] for key in wanted if batch.get(key) is not None}
-        if self.model.config.model_type not in NO_AUTOCAST:
-            return self.model(**inputs, **options)
-        with torch.autocast(self.device.type, enabled=False):
-            return self.model(**inputs, **options)
+        return call(self.model, **inputs, **options)
 
     def vocabulary_root(self) -> Tensor:
         """R [D, D] in float32 with ‖R g‖ = ‖E g‖ for every g: the square root of the Gram matrix EᵀE.
@@ -185,12 +190,15 @@ def load_classifier(
     name = str(folder_or_id)
     tokenizer = build.load_tokenizer(name)
     try:
-        model, report = AutoModelForSequenceClassification.from_pretrained(name, dtype=dtype, output_loading_info=True)
+        model, report = AutoModelForSequenceClassification.from_pretrained(
+            name, dtype=dtype, output_loading_info=True, **build.hub_options(name)
+        )
     except Exception as error:  # safetensors, torch and transformers each raise their own kinds
         raise FmmError(
             f"the model of {name!r} could not be loaded ({first_line(error)}); give the folder of a trained classifier"
         ) from error
     build.check_config(model.config, name)
+    build.check_weights(model, name)
     if missing := sorted(report["missing_keys"]):
         raise FmmError(
             f"checkpoint {name!r} has no trained weights for {', '.join(missing[:3])}; "

@@ -156,7 +156,10 @@ def _text(outcomes: list[Outcome], results: dict[str, Any]) -> str:
     for o in sorted(outcomes, key=lambda o: -o.acu):
         lines.append(f"{o.name:24}{o.acu:+9.4f}   [{o.lower:+.4f}, {o.upper:+.4f}]   {o.expected} {verdict[o.passed]}")
     for strategy, steps in (results["masf"] or {}).items():
-        shares = [step.get("share_below_0.05", float("nan")) for step in steps]
+        shares = [step.get("share_below_0.05") for step in steps]
+        if None in shares:
+            lines.append(f"MaSF masking={strategy}: – (no value can fall below 0.05 with so few validation rows)")
+            continue
         rise = "  ".join(f"{s['masking_ratio']:.0%} {share - shares[0]:+.2f}" for s, share in zip(steps, shares))
         lines.append(f"MaSF masking={strategy}: share below 0.05 at ratio 0 {shares[0]:.2f}, more than that at {rise}")
     return "\n".join(lines)

@@ -129,8 +129,9 @@ def check_training(cfg: DictConfig) -> None:
         value = OmegaConf.select(cfg, name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
             raise FmmError(f"{name}={value} is not a number from {low} to {high}; change it")
-    if not isinstance(cfg.seed, int) or not 0 <= cfg.seed < 2**31:
-        raise FmmError(f"seed={cfg.seed} is not a whole number from 0 to 2147483647; change it")
+    low, high = BOUNDS["seed"]
+    if not isinstance(cfg.seed, int) or not low <= cfg.seed <= high:
+        raise FmmError(f"seed={cfg.seed} is not a whole number from {low} to {high}; change it")
 
 
 def train_run(cfg: DictConfig, fingerprint: str) -> records.Run:

@@ -125,6 +125,17 @@ def targets(target: str | int, batch: Batch, names: list[str], unmasked: Tensor 
     return torch.full_like(batch["labels"], label_number(target, names))
 
 
+def target_name(target: str | int, names: list[str]) -> str:
+    """`gold`, `predicted`, or the name of the label that a number or a name in any case stands for.
+
+    So a label names its run in one way, however it was given. Raises FmmError for another.
+
+    >>> target_name(1, ["bad", "good"]), target_name("GOOD", ["bad", "good"]), target_name("gold", ["bad", "good"])
+    ('good', 'good', 'gold')
+    """
+    return str(target) if target in ("gold", "predicted") else names[label_number(target, names)]
+
+
 def label_number(target: str | int, names: list[str]) -> int:
     """A label given by name, in any case, or else by number: labels that are digits, such as stars, mean themselves.
 

@@ -18,7 +18,7 @@ from fmm.measures import Measure, build, build_all, options_of
 from fmm.measures.base import TEXTS
 from fmm.records import Record, Run
 from fmm.tasks.common import container, quiet_transformers
-from fmm.tasks.curve_job import CurveJob, label_number
+from fmm.tasks.curve_job import CurveJob, target_name
 from fmm.tasks.forecast import duration
 from fmm.tasks.masf_fit import fitted
 from fmm.tasks.subject import Subject
@@ -51,8 +51,7 @@ def check(cfg: DictConfig) -> Subject:
     info, rows = subject.data.info, subject.data.raw("test")
     if cfg.explain != "first" and len(info.text_fields) < 2:
         raise FmmError(f"explain={cfg.explain} needs a second text, which {info.name} has not; give explain=first")
-    if (target := container(cfg.target)) not in ("gold", "predicted"):
-        label_number(target, info.label_names)
+    target_name(container(cfg.target), info.label_names)
     unlabelled = int((rows.labels < 0).sum())
     if unlabelled and cfg.target != "predicted":
         raise FmmError(
@@ -88,7 +87,7 @@ def settings(cfg: DictConfig, subject: Subject, measure: Measure) -> dict[str, A
         "dataset": cfg.dataset.name,
         "data": {**data, "max_length": cfg.data.max_length},
         "measure": {"name": measure.name, **options_of(measure)},
-        "target": cfg.target,
+        "target": target_name(container(cfg.target), subject.data.info.label_names),
         "explain": cfg.explain,
         "ratios": check_ratios(container(cfg.ratios)),
         "recursive": recursive,

@@ -61,8 +61,7 @@ class Subject:
             classifier.logits({"input_ids": torch.tensor([[classifier.mask_id]], device=classifier.device)})
         _order_labels(classifier, self.data.info.label_names, str(self.trained.directory))
         self.data.attach_tokenizer(tokenizer, classifier.max_length)
-        self.data.prepare_data()
-        self.data.setup("test")
+        self.data.setup("test")  # the validation rows are tokenised when MaSF asks for them
         return classifier
 
 

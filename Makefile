@@ -21,7 +21,7 @@ test: $(DEV_STAMP)
 	$(PY) -m pytest $(PYTEST_ARGS)
 
 lint: $(DEV_STAMP)
-	$(PY) -m ruff check . && $(PY) -m ruff format --check .
+	$(PY) -m ruff check . && $(PY) -m ruff format --check . && $(PY) -m mypy fmm
 
 install: $(RUN_STAMP)
 

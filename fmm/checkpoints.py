@@ -42,7 +42,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 def checkpoint_callbacks(directory: Path, metric: str) -> list[ModelCheckpoint]:
     """Keep the weights of the best epoch by `val_<metric>` (the first of equals) and all that resuming needs."""
     # At the end of the training epoch, not of its validation: a run resumed from there starts with the next epoch.
-    common = {"dirpath": directory, "enable_version_counter": False, "save_on_train_epoch_end": True}
+    common: dict[str, Any] = {"dirpath": directory, "enable_version_counter": False, "save_on_train_epoch_end": True}
     best = ModelCheckpoint(filename=BEST, monitor=f"val_{metric}", mode="max", save_weights_only=True, **common)
     last = ModelCheckpoint(filename=LAST.removesuffix(".ckpt"), **common)
     return [best, last]
@@ -76,8 +76,9 @@ class EpochHistory(Callback):
         """Start the epoch's clock."""
         self._started = time.monotonic()
 
-    def on_train_epoch_end(self, trainer: Trainer, module: MaskedFineTuning) -> None:
+    def on_train_epoch_end(self, trainer: Trainer, module: LightningModule) -> None:
         """Write down the epoch that ended; validation has run by now."""
+        assert isinstance(module, MaskedFineTuning)
         values = {f"val_{name}": float(trainer.callback_metrics[f"val_{name}"]) for name in self.metric_names}
         values["train_loss"] = module.train_loss()
         row = {"epoch": trainer.current_epoch, **values, "seconds": round(time.monotonic() - self._started, 2)}

@@ -7,7 +7,7 @@ R ratios, C classes. No model is needed to compute performance, ACU, RACU, slice
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -78,8 +78,9 @@ class Curve:
     def select(self, rows: ArrayLike) -> Curve:
         """The curve of some of its examples: a boolean mask or positions along N."""
         rows = np.asarray(rows)
-        parts = (self.example_id, self.label, self.target, self.logits, self.n_masked, self.n_maskable, self.n_tokens)
-        return Curve(self.ratios, *(part[rows] for part in parts), {kind: p[rows] for kind, p in self.masf.items()})
+        names = ("example_id", "label", "target", "logits", "n_masked", "n_maskable", "n_tokens")
+        masf = {kind: p[rows] for kind, p in self.masf.items()}
+        return replace(self, masf=masf, **{name: getattr(self, name)[rows] for name in names})
 
     def restrict(self, example_ids: ArrayLike) -> Curve:
         """The curve of the examples that have one of these ids."""

@@ -60,13 +60,13 @@ def acu(ratios: ArrayLike, metric: ArrayLike, baseline: ArrayLike) -> Array:
     0.15
     """
     (x, m, b) = _sorted_by_ratio(ratios, metric, baseline)
-    return np.trapezoid(b - m, x, axis=-1)
+    return np.asarray(np.trapezoid(b - m, x, axis=-1))
 
 
 def normaliser(ratios: ArrayLike, baseline: ArrayLike) -> Array:
     """Area between random masking and its own end point at the largest ratio: RACU's denominator. Returns [...]."""
     (x, b) = _sorted_by_ratio(ratios, baseline)
-    return np.trapezoid(b - b[..., -1:], x, axis=-1)
+    return np.asarray(np.trapezoid(b - b[..., -1:], x, axis=-1))
 
 
 def relative_acu(ratios: ArrayLike, metric: ArrayLike, baseline: ArrayLike, *, clip: bool = False) -> Array:

@@ -149,11 +149,13 @@ class MaskedFineTuning(LightningModule):
         self.log_dict({f"val_{name}": value for name, value in values.items()}, prog_bar=True, sync_dist=False)
 
     def _gathered(self, values: Tensor) -> Tensor:
-        sizes = self.all_gather(torch.tensor(len(values), device=values.device)).flatten().tolist()
+        lengths = self.all_gather(torch.tensor(len(values), device=values.device))
+        assert isinstance(lengths, Tensor)
+        sizes = lengths.flatten().tolist()
         padded = torch.nn.functional.pad(values, (0, max(sizes) - len(values)), value=-1)
         return torch.cat([part[:size] for part, size in zip(self.all_gather(padded), sizes)])
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> Any:
         """AdamW without decay on biases and norms (all 1-D parameters), and the schedule of `scheduler`."""
         options = self.hparams
         parameters = [p for p in self.model.parameters() if p.requires_grad]

@@ -53,9 +53,9 @@ class Masf:
         """The p-value of a row beyond all fit rows in every layer: no row can have a lower one.
 
         Far above 0 where the fit rows are few beside the D dimensions: most of them are then the most extreme row of
-        some dimension in every layer, and tie with it. The authors' own RTE has 498 fit rows and D = 768.
+        some dimension in every layer, and tie with it.
         """
-        smallest = 0.0 if self.kind == "authors" else 1 / np.float32(self.simes.shape[1] + 1)
+        smallest = 0.0 if self.kind == "authors" else float(1 / np.float32(self.simes.shape[1] + 1))
         return float(self.p_values(fisher(torch.full((1, len(self.simes)), smallest)))[0])
 
     def tails(self, signals: Tensor) -> Tensor:
@@ -83,11 +83,11 @@ def fit(layers: Iterable[Tensor], kind: Kind = "authors", fit_rows: Tensor | Non
         raise FmmError("calibrated MaSF needs at least 2 rows to fit and 2 others to calibrate; give it more rows")
     columns, simes, tails = [], [], []
     for signals in layers:
-        own = signals if kind == "authors" else signals[fit_rows]
+        own = signals if kind == "authors" or fit_rows is None else signals[fit_rows]
         ordered = _sorted_columns(own)
         statistic = level2(kind, ordered, own, member=True)
         reference = statistic.sort().values
-        if kind == "calibrated":
+        if kind == "calibrated" and fit_rows is not None:
             statistic = level2(kind, ordered, signals[~fit_rows])
         tails.append(_layer_tails(kind, reference, statistic, member=kind == "authors"))
         columns.append(ordered)
@@ -162,7 +162,14 @@ def summary(p: Tensor, kind: Kind, n_reference: int, lowest_p: float | None = No
     if lowest_p is None:
         lowest_p = 1 / (n_reference + 1) if kind == "calibrated" else 0.0
     below = {f"{t:g}": float((values < t).double().mean()) if m and lowest_p < t else None for t in LEVELS}
-    found = {"kind": kind, "n": m, "n_calibration": n_reference, "below": below, "simes": None, "fisher": None}
+    found: dict[str, Any] = {
+        "kind": kind,
+        "n": m,
+        "n_calibration": n_reference,
+        "below": below,
+        "simes": None,
+        "fisher": None,
+    }
     if m:
         scale = m / torch.arange(1, m + 1, dtype=torch.float64)
         found["simes"] = min(1.0, float((values.sort().values * scale).min()))

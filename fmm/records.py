@@ -225,11 +225,11 @@ class Run:
 
 def open_run(output_dir: str | Path, task: str, dataset: str, readable: str, settings: Mapping[str, Any]) -> Run:
     """Name a run by its settings (everything that changes the result) and return it, done or not."""
-    settings = plain(settings)
-    key = content_key({"task": task, "schema": SCHEMA, **settings})
+    own: dict[str, Any] = plain(settings)
+    key = content_key({"task": task, "schema": SCHEMA, **own})
     safe = re.sub(r"[^A-Za-z0-9._-]+", "_", readable).strip("_")[:80]
     directory = Path(output_dir) / task / re.sub(r"[^A-Za-z0-9._-]+", "_", dataset) / f"{safe}-{key}"
-    return Run(task, dataset, key, directory, settings)
+    return Run(task, dataset, key, directory, own)
 
 
 def load_all(output_dir: str | Path, task: str | None = None, dataset: str | None = None) -> list[Record]:

@@ -146,7 +146,7 @@ class WandbTracker(Tracker):
         columns = list(dict.fromkeys(column for row in rows for column in row))
         for row in rows:
             self.run.log({RATIO: row[RATIO]} | {f"{name}/{key}": row[key] for key in row if key != RATIO})
-        table = wandb.Table(columns=columns, data=[[row.get(column) for column in columns] for row in rows])
+        table = wandb.Table(columns=list(columns), data=[[row.get(column) for column in columns] for row in rows])
         plots = {
             f"{name}_plot/{column}": wandb.plot.line(table, RATIO, column, title=f"{name}: {column}")
             for column in columns

@@ -62,7 +62,9 @@ def build_trainer(
     samplers of `fmm.data` share out their batches between processes themselves.
     Raises `FmmError` for options that do not exist, hardware that is not there and half precision on a CPU.
     """
-    options = trainer_options(OmegaConf.to_container(cfg.trainer, resolve=True))
+    settings = OmegaConf.to_container(cfg.trainer, resolve=True)
+    assert isinstance(settings, dict)
+    options = trainer_options({str(name): value for name, value in settings.items()})
     quiet()
     try:
         return Trainer(

@@ -57,16 +57,20 @@ def parse(text: str, label_names: list[str], source: Path) -> RawSplit:
 
     The supporting statements are kept as evidence. Ids are question numbers over the whole file.
     """
-    columns: tuple[list[str], list[str], list[int], list[Spans]] = ([], [], [], [])
+    paragraphs: list[str] = []
+    questions: list[str] = []
+    labels: list[int] = []
+    evidence: list[Spans] = []
     numbers = {name: i for i, name in enumerate(label_names)}
     for paragraph, question, answer, spans in _questions(text, source):
         if answer not in numbers:
             raise FmmError(
                 f"{source} has the answer {answer!r}, known are {', '.join(label_names)}; use the original files"
             )
-        for column, value in zip(columns, (paragraph, question, numbers[answer], spans)):
-            column.append(value)
-    paragraphs, questions, labels, evidence = columns
+        paragraphs.append(paragraph)
+        questions.append(question)
+        labels.append(numbers[answer])
+        evidence.append(spans)
     return raw_split(paragraphs, questions, labels, evidence=evidence)
 
 

@@ -179,7 +179,8 @@ class TextClassificationDataModule(pl.LightningDataModule):
         """Shuffled batches of similar lengths; the order depends on (seed, epoch), see `TrainingBatches`."""
         sampler = TrainingBatches(self.train.lengths, self.batch_size, self.seed)
         if self.trainer is not None:  # Lightning sets the epoch of a resumed run after it has drawn the first batches
-            sampler.set_epoch(self.trainer.fit_loop.epoch_progress.current.processed)
+            progress: Any = self.trainer.fit_loop.epoch_progress.current
+            sampler.set_epoch(progress.processed)
         return self._loader(self.train, sampler)
 
     def val_dataloader(self) -> DataLoader:

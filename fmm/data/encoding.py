@@ -105,7 +105,7 @@ def _untruncated(backend: Any) -> Iterator[None]:
 
 def _append(out: Encoded, encoding: Any, max_length: int) -> None:
     ids = encoding.ids
-    sequence = list(map(_TEXT.get, encoding.sequence_ids))
+    sequence = [_TEXT[text] for text in encoding.sequence_ids]
     kept = _kept(sequence, max_length) if len(ids) > max_length else None
 
     def cut(values: list) -> list:

@@ -27,7 +27,7 @@ class TrainingBatches(DistributedSampler):
     """
 
     def __init__(self, lengths: np.ndarray, batch_size: int, seed: int) -> None:
-        super().__init__(lengths, num_replicas=1, rank=0, seed=seed)
+        super().__init__(lengths, num_replicas=1, rank=0, seed=seed)  # type: ignore[arg-type]  # only its length is asked
         self.lengths, self.batch_size = lengths, batch_size
 
     def __len__(self) -> int:
@@ -50,7 +50,7 @@ class EvaluationBatches(DistributedSampler):
     """
 
     def __init__(self, lengths: np.ndarray, batch_size: int) -> None:
-        super().__init__(lengths, num_replicas=1, rank=0, shuffle=False)
+        super().__init__(lengths, num_replicas=1, rank=0, shuffle=False)  # type: ignore[arg-type]  # only its length is asked
         self.order = np.argsort(-lengths, kind="stable").tolist()
         self.batch_size = batch_size
 

@@ -143,8 +143,8 @@ def _texts(path: Path, labels: Mapping[Admission, bool]) -> dict[Admission, str]
                 notes[admission].append((DESCRIPTIONS.get(description, len(DESCRIPTIONS)), date, text))
     joined = {}
     for admission, found in notes.items():
-        order = sorted(range(len(found)), key=lambda i, found=found: (found[i][:2], i))
-        joined[admission] = normalise(" ".join(found[i][2] for i in order).strip())
+        order = sorted((kind, date, place) for place, (kind, date, _) in enumerate(found))
+        joined[admission] = normalise(" ".join(found[place][2] for _, _, place in order).strip())
     return joined
 
 

@@ -218,7 +218,15 @@ def _words_of_text(job: Job, row: int, measure: str, which: str, part: dict[str,
     ranks, pieces = rank_descending(scores), np.bincount([i for i in at if i >= 0], minlength=len(spans))
     for i in np.flatnonzero(pieces).tolist():
         start, end = spans[i]
-        values = (row, int(job.source.example_ids[row]), which, text[start:end], start, end, int(pieces[i]))
+        values: tuple[Any, ...] = (
+            row,
+            int(job.source.example_ids[row]),
+            which,
+            text[start:end],
+            start,
+            end,
+            int(pieces[i]),
+        )
         values += (measure, signed, float(scores[i]), int(ranks[i]))
         for column, value in zip(into.values(), values):
             column.append(value)

@@ -83,4 +83,5 @@ class IntegratedGradient(Measure):
         weight = classifier.word_embeddings.weight
         if self.baseline == "zero":
             return torch.zeros_like(weight[0]).float()
-        return weight[classifier.pad_id if self.baseline == "pad" else classifier.mask_id].float()
+        token: int = classifier.pad_id if self.baseline == "pad" else classifier.mask_id
+        return weight[token].float()

@@ -148,7 +148,7 @@ def max_tokens(model: Any, tokenizer: Any, wanted: int | None = None) -> int:
     """
     positions = getattr(model.config, "max_position_embeddings", None) or _NO_LIMIT
     table = getattr(getattr(model.base_model, "embeddings", None), "position_embeddings", None)
-    if getattr(table, "padding_idx", None) is not None:
+    if table is not None and getattr(table, "padding_idx", None) is not None:
         positions = table.num_embeddings - table.padding_idx - 1
     limit = min(positions, tokenizer.model_max_length or _NO_LIMIT)
     limit = 512 if limit >= _NO_LIMIT else limit

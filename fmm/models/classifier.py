@@ -59,10 +59,10 @@ class Classifier(nn.Module):
         max_length: int = 512,
     ) -> None:
         super().__init__()
-        config = model.config
-        self.model = model
+        self.model: Any = model
+        config: Any = model.config
         self.mask_id = mask_id
-        self.pad_id = pad_id if pad_id is not None else (config.pad_token_id or 0)
+        self.pad_id: int = pad_id if pad_id is not None else (config.pad_token_id or 0)
         self.num_labels: int = config.num_labels
         names = label_names or [config.id2label[label] for label in range(config.num_labels)]
         if len(names) != config.num_labels:

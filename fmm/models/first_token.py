@@ -27,7 +27,7 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, heads: int, scale: float,
     return context.transpose(1, 2).flatten(2)
 
 
-def _bert(layer: nn.Module) -> LayerForward:
+def _bert(layer: Any) -> LayerForward:
     def forward(hidden: Tensor, attention_mask: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
         attention, first = layer.attention.self, hidden[:, :1]
         # RoBERTa-PreLayerNorm normalises before attention, the others in its output.
@@ -42,7 +42,7 @@ def _bert(layer: nn.Module) -> LayerForward:
     return forward
 
 
-def _distilbert(layer: nn.Module) -> LayerForward:
+def _distilbert(layer: Any) -> LayerForward:
     def forward(hidden: Tensor, attention_mask: Tensor | None = None, **kwargs: Any) -> Tensor:
         attention, first = layer.attention, hidden[:, :1]
         context = _attend(
@@ -55,7 +55,7 @@ def _distilbert(layer: nn.Module) -> LayerForward:
     return forward
 
 
-def _deberta(layer: nn.Module) -> LayerForward:
+def _deberta(layer: Any) -> LayerForward:
     def forward(hidden: Tensor, attention_mask: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, None]:
         attended = layer.attention(hidden, attention_mask, *args, **kwargs)[0][:, :1]
         return layer.output(layer.intermediate(attended), attended), None
@@ -63,7 +63,7 @@ def _deberta(layer: nn.Module) -> LayerForward:
     return forward
 
 
-def _modernbert(layer: nn.Module) -> LayerForward:
+def _modernbert(layer: Any) -> LayerForward:
     def forward(hidden: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         attended = hidden[:, :1] + layer.attn(layer.attn_norm(hidden), *args, **kwargs)[0][:, :1]
         return attended + layer.mlp(layer.mlp_norm(attended))
@@ -93,9 +93,9 @@ class FirstTokenShortcut:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._model = model
+        self._model: Any = model
         layers = [module for module in model.modules() if type(module).__name__ in SHORTCUTS]
-        self._layer = layers[-1] if layers else None
+        self._layer: Any = layers[-1] if layers else None
         self._agrees: bool | None = None if layers else False
 
     @contextmanager

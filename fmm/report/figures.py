@@ -115,8 +115,9 @@ def ranking(analysis: Analysis) -> Draw:
         for y, result in enumerate(results):
             values = analysis.comparison.per_seed.get(result.measure, []) if analysis.comparison else []
             axes.plot([100 * v for v in values], [y - 0.22] * len(values), "o", color=FAINT, markersize=3.5)
-            if result.acu_rows.lower is not None:
-                axes.plot([100 * result.acu_rows.lower, 100 * result.acu_rows.upper], [y, y], color=BLUE, linewidth=2.4)
+            low, high = result.acu_rows.lower, result.acu_rows.upper
+            if low is not None and high is not None:
+                axes.plot([100 * low, 100 * high], [y, y], color=BLUE, linewidth=2.4)
             axes.plot([100 * result.acu.mean], [y], "s", color=BLUE, markersize=6)
         axes.axvline(0, color=ORANGE, linestyle="--", linewidth=1.2)
         axes.set_yticks(range(len(results)), [result.measure for result in results])

@@ -115,8 +115,9 @@ def _sentence(analysis: Analysis, best: str | None, tied: list[str], trust: Stat
 
 
 def _cheapest(names: list[str], analysis: Analysis) -> str:
-    cost = {r.measure: r.cost.forwards_per_row for r in analysis.results}
-    return min(names, key=lambda name: cost[name] if cost[name] is not None else np.inf)
+    known = {r.measure: r.cost.forwards_per_row for r in analysis.results}
+    cost = {name: np.inf if passes is None else passes for name, passes in known.items()}
+    return min(names, key=lambda name: cost[name])
 
 
 def _performance_kept(group: Group, trained: list[Record], margin: float) -> Check:

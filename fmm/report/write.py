@@ -92,7 +92,7 @@ def _section(run: Run, analysis: Analysis) -> page.Section:
         size = (4.2, max(2.9, 0.9 + 0.27 * len(analysis.results))) if title in (_BY_MEASURE, _BY_ROW) else (4.2, 2.9)
         figures.save(draw, run.directory / "figures", f"{group.name}-{title}", size)
         section.figures.append((title, figures.svg(draw, f"{group.name}: {title}", size)))
-    labels = next((m.results["label_names"] for m in group.models.values()), [])
+    labels: list[str] = next((m.results["label_names"] for m in group.models.values()), [])
     section.tables += [contents.masf(analysis)] if analysis.masf else []
     section.tables += [contents.comparisons(analysis), slices.slice_table(group, labels)]
     section.details = [

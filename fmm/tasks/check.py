@@ -139,6 +139,7 @@ def _side_by_side(cfg: DictConfig) -> dict[str, list[dict[str, Any]]]:
     found = {}
     for strategy in dict.fromkeys([str(cfg.masking.strategy), "none"]):
         other = OmegaConf.merge(cfg, {"masking": {"strategy": strategy}, "measures": [racu.BASELINE], "measure": None})
+        assert isinstance(other, DictConfig)
         try:
             record = racu.curves(other, racu.check(other), with_baseline=True)[0]
         except FmmError as error:

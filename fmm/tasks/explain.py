@@ -190,10 +190,10 @@ def _print_words(record: Record) -> None:
     measures: dict[str, tuple[bool, list[terminal.Word], list[terminal.Word]]] = {}
     for measure in record.settings["measures"]:
         rows = [row for row in words if row["measure"] == measure["name"]]
-        parts = [
+        first, second = (
             [(r["start"], r["end"], r["score"]) for r in rows if r["text"] == which] for which in ("first", "second")
-        ]
-        measures[str(measure["name"])] = (bool(rows and rows[0]["signed"]), *parts)
+        )
+        measures[str(measure["name"])] = (bool(rows and rows[0]["signed"]), first, second)
     why = "the prediction" if example["target_is_prediction"] else "as asked"
     lines = [
         f"prediction: {example['predicted']} ({100 * example['probability']:.1f}%)",

@@ -72,7 +72,7 @@ def _fit(subject: Subject, folder: Path) -> None:
     print(f"fitting MaSF to {len(rows)} validation rows, once for this model", flush=True)
     folder.mkdir(parents=True)
     path = folder / "signals.npy"
-    signals: np.ndarray | None = None
+    signals: np.memmap | None = None
     for start in range(0, len(rows), _CHUNK):
         places = range(start, min(start + _CHUNK, len(rows)))
         batch = _masked(subject, rows.batch(places))

@@ -174,7 +174,9 @@ def _evaluate_distinct(
         parts = list(in_parts(classifier, len(block), block.input_ids.shape[1], work, token_budget))
     logits = torch.cat([logits for logits, _ in parts])
     check_finite(logits, block.example_id)
-    return logits, torch.cat([signal for _, signal in parts if signal is not None]) if signals else None
+    found = [signal for _, signal in parts if signal is not None]
+    assert len(found) == (len(parts) if signals else 0)
+    return logits, torch.cat(found) if signals else None
 
 
 def signals_of(hidden: Sequence[Tensor]) -> Tensor:

@@ -83,11 +83,15 @@ def fit(layers: Iterable[Tensor], kind: Kind = "authors", fit_rows: Tensor | Non
         raise FmmError("calibrated MaSF needs at least 2 rows to fit and 2 others to calibrate; give it more rows")
     columns, simes, tails = [], [], []
     for signals in layers:
-        own = signals if kind == "authors" or fit_rows is None else signals[fit_rows]
+        own = signals
+        if kind == "calibrated":
+            assert fit_rows is not None
+            own = signals[fit_rows]
         ordered = _sorted_columns(own)
         statistic = level2(kind, ordered, own, member=True)
         reference = statistic.sort().values
-        if kind == "calibrated" and fit_rows is not None:
+        if kind == "calibrated":
+            assert fit_rows is not None
             statistic = level2(kind, ordered, signals[~fit_rows])
         tails.append(_layer_tails(kind, reference, statistic, member=kind == "authors"))
         columns.append(ordered)

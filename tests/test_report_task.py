@@ -144,6 +144,30 @@ def test_bands_of_one_seed_hold_for_a_metric_that_is_no_share_of_rows(tmp_path):
     assert (upper - lower)[mean < 0].min() > 0.1
 
 
+def test_seeds_without_measures_do_not_count(tmp_path):
+    """Random masking on more models than the measures: MaSF needs no more, and a verdict speaks of the one model."""
+    for seed in SEEDS:
+        model = fabricated.train(tmp_path, "sst2", "half_det", seed)
+        for measure in MEASURES if seed == 1 else MEASURES[:1]:
+            fabricated.racu(tmp_path, model, measure, rows=60)
+    group, groups, trained = group_of(tmp_path)
+    verdict = judge(analyse(group, SEEDS, 200), groups, trained, margin=0.02, tolerance=0.05)
+    assert verdict.measure == "loo_sign" and "one seed speaks of this one model only" in verdict.sentence
+    assert verdict.checks[-1].detail.startswith("1 of the papers' 5")
+
+
+def test_a_measure_of_fewer_seeds_is_no_candidate(tmp_path):
+    for seed in SEEDS:
+        model = fabricated.train(tmp_path, "sst2", "half_det", seed)
+        for measure in (*MEASURES, *(["beam_10"] if seed == 0 else [])):
+            fabricated.racu(tmp_path, model, measure, rows=60, **({"faithful": 2.0} if measure == "beam_10" else {}))
+    group, groups, trained = group_of(tmp_path)
+    found = analyse(group, SEEDS, 200)
+    assert found.results[0].measure == "beam_10"  # by its mean over one seed
+    verdict = judge(found, groups, trained, margin=0.02, tolerance=0.05)
+    assert verdict.measure == "loo_sign" and "beam_10" not in verdict.tied
+
+
 def test_measure_no_better_than_random_is_not_named(tmp_path):
     for seed in SEEDS:
         model = fabricated.train(tmp_path, "sst2", "half_det", seed)

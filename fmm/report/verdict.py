@@ -14,7 +14,7 @@ from fmm import records
 from fmm.comparison import row_interval
 from fmm.errors import counted
 from fmm.records import Record
-from fmm.report.analyse import LEVEL, RARE, Analysis, rare_ratios
+from fmm.report.analyse import LEVEL, RARE, Analysis, MeasureResult, rare_ratios
 from fmm.report.load import BASELINE, Group
 from fmm.statistics import student_interval
 
@@ -56,7 +56,7 @@ def judge(analysis: Analysis, groups: list[Group], trained: list[Record], margin
         _fully_masked(group, margin),
         _in_distribution(analysis, tolerance),
         _normaliser(analysis),
-        _enough_seeds(group),
+        _enough_seeds(analysis),
     ]
     best, tied = _best(analysis)
     statuses = {check.status for check in checks}
@@ -67,25 +67,32 @@ def judge(analysis: Analysis, groups: list[Group], trained: list[Record], margin
     )
 
 
+def _candidates(analysis: Analysis) -> list[MeasureResult]:
+    """Results of the measures with the most seeds, by falling ACU: a mean over fewer models is one of other models."""
+    most = max((len(result.seeds) for result in analysis.results), default=0)
+    return [result for result in analysis.results if len(result.seeds) == most]
+
+
 def _best(analysis: Analysis) -> tuple[str | None, list[str]]:
     """The measure with the largest mean ACU if its interval lies above 0, and those that are not told apart from it."""
-    if not analysis.results:
+    candidates = _candidates(analysis)
+    if not candidates:
         return None, []
-    top = analysis.results[0]
-    if len(top.seeds) == 1:
-        return _best_of_one_model(analysis)
+    if len(candidates[0].seeds) == 1:
+        return _best_of_one_model(analysis, candidates[0].seeds[0])
+    top, others = candidates[0], [result.measure for result in candidates[1:]]
     lower = top.acu_rows.lower
     if lower is None or lower <= 0:
         return None, []
     pairs = [pair for pair in analysis.pairs if top.measure in (pair.first, pair.second)]
-    close = [pair for pair in pairs if pair.p_holm is None or pair.p_holm >= LEVEL]
-    return top.measure, sorted(({p.first for p in close} | {p.second for p in close}) - {top.measure})
+    apart = {name for p in pairs if p.p_holm is not None and p.p_holm < LEVEL for name in (p.first, p.second)}
+    return top.measure, sorted(set(others) - apart)
 
 
-def _best_of_one_model(analysis: Analysis) -> tuple[str | None, list[str]]:
+def _best_of_one_model(analysis: Analysis, seed: int) -> tuple[str | None, list[str]]:
     """As `_best`, for a single model: by a bootstrap over its rows, each pair at the level of Bonferroni."""
-    group, names = analysis.group, [result.measure for result in analysis.results]
-    (curves,) = (group.curves[seed] for seed in group.seeds)
+    group, curves = analysis.group, analysis.group.curves[seed]
+    names = [result.measure for result in analysis.results if result.measure in curves]
     top = curves[names[0]]
     if row_interval(top, curves[BASELINE], group.metric)[1] <= 0:
         return None, []
@@ -99,7 +106,7 @@ def _sentence(analysis: Analysis, best: str | None, tied: list[str], trust: Stat
     if not analysis.results:
         return f"No curve to judge for {group.name}."
     if best is None:
-        top = analysis.results[0]
+        top = _candidates(analysis)[0]
         return (
             f"No measure is shown to beat random masking on {group.name}: the best, {top.measure}, has an ACU of "
             f"{100 * top.acu.mean:.1f}, but its interval reaches 0."
@@ -110,7 +117,7 @@ def _sentence(analysis: Analysis, best: str | None, tied: list[str], trust: Stat
     parts = f", not told apart from {', '.join(tied)}" if tied else ""
     cheap = _cheapest([best, *tied], analysis) if tied else best
     advice = f" (the cheapest of them is {cheap})" if cheap != best else ""
-    alone = "; one seed speaks of this one model only" if len(group.seeds) == 1 else ""
+    alone = "; one seed speaks of this one model only" if len(_candidates(analysis)[0].seeds) == 1 else ""
     return f"Use {best} on {group.name}{parts}{advice}{ending}{alone}."
 
 
@@ -206,10 +213,10 @@ def _normaliser(analysis: Analysis) -> Check:
     return Check(question, "yes", "the normaliser is positive for every seed")
 
 
-def _enough_seeds(group: Group) -> Check:
+def _enough_seeds(analysis: Analysis) -> Check:
     question = "Are there enough seeds?"
-    n = len(group.seeds)
-    left_out = "".join(f"; seed {seed} left out, {reason}" for seed, reason in group.excluded.items())
+    n = max((len(result.seeds) for result in analysis.results), default=0)
+    left_out = "".join(f"; seed {seed} left out, {reason}" for seed, reason in analysis.group.excluded.items())
     status: Status = "yes" if n >= 5 else "unclear" if n >= 3 else "no"
     return Check(question, status, f"{n} of the papers' 5{left_out}")
 

@@ -22,7 +22,7 @@ from scipy import stats
 
 from fmm.curves import Curve
 from fmm.errors import FmmError
-from fmm.faithfulness import acu, normaliser
+from fmm.faithfulness import NOTHING, acu, normaliser
 from fmm.statistics import Interval, confusion, holm, metric_from_confusion, rank_of, resample_rows
 
 Array = NDArray[np.float64]
@@ -132,14 +132,22 @@ def _row_weights(ids: Sequence[NDArray[np.int64]], replicates: int, seed: int) -
 
 
 def _quantities(curves: Sequence[Curve], metric: str, quantity: str, weights: NDArray[np.float32] | None) -> Array:
-    """ACU or RACU of all curves but the last, the baseline. Returns [replicates or 1, K], NaN if undefined."""
+    """ACU or RACU of all curves but the last, the baseline. Returns [replicates or 1, K], NaN if undefined.
+
+    A drawn RACU is linearised about that of all rows: R + (area - R scale) / scale of all rows. It is the same to first
+    order, and a draw in which random masking happens to hurt nothing does not divide by (nearly) zero.
+    """
     ratios = curves[0].ratios
     performance = np.stack([_performance(curve, metric, weights) for curve in curves])
     area = acu(ratios, performance[:-1], performance[-1]).T
     if quantity == "acu":
         return area
     scale = normaliser(ratios, performance[-1])[:, None]
-    return np.divide(area, scale, out=np.full_like(area, np.nan), where=scale > 0)
+    if weights is None:
+        return np.divide(area, scale, out=np.full_like(area, np.nan), where=scale > NOTHING)
+    whole = normaliser(ratios, _performance(curves[-1], metric, None))[:, None]
+    exact = _quantities(curves, metric, quantity, None)
+    return exact + np.divide(area - exact * scale, whole, out=np.full_like(area, np.nan), where=whole > NOTHING)
 
 
 def _performance(curve: Curve, metric: str, weights: NDArray[np.float32] | None) -> Array:

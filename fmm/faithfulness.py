@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from fmm.errors import FmmError
 
 Array = NDArray[np.float64]
+NOTHING = 1e-12  # an area below this is rounding
 
 
 class Faithfulness(NamedTuple):
@@ -85,9 +86,9 @@ def undefined_reason(ratios: ArrayLike, baseline: ArrayLike) -> str | None:
     area = float(normaliser(ratios, baseline))
     if not np.isfinite(area):
         return "the curve of random masking holds a value that is not a number"
-    if area > 0.0:
+    if area > NOTHING:
         return None
-    kind = "zero" if area == 0.0 else "negative"
+    kind = "zero" if area >= -NOTHING else "negative"
     return f"the normaliser is {kind} ({area:.3g}): random masking does not lower performance to its value at 100%"
 
 

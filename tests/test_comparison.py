@@ -49,6 +49,27 @@ def test_interval_of_the_difference_covers(seeds, spread):
     assert 0.915 <= hits / trials <= 1.0
 
 
+def test_interval_of_racu_covers():
+    rng, hits, trials = np.random.default_rng(1), 0, 150
+    for _ in range(trials):
+        found = compare(experiment(rng, 3, 120, {"a": 0.25}, 0.02), "accuracy", replicates=200)
+        lower, upper = found.estimates["a"][1:3]
+        hits += lower <= 0.125 / 0.2625 <= upper  # areas of the curves of chances above
+    assert 0.915 <= hits / trials <= 1.0
+
+
+def test_a_draw_in_which_random_masking_hurts_nothing_does_not_explode():
+    """With few rows some draws have a normaliser of rounding errors, 1e-17; they must not make the interval."""
+    labels = np.zeros(6, np.int64)
+    right = np.ones((6, 3), bool)
+    right[0, 1:] = right[1, 2] = False  # a third of all draws leave the first two rows out
+    worse = right.copy()
+    worse[2:4, 1] = False
+    seeds = [{"rand": curve(labels, right), "a": curve(labels, worse)} for _ in range(2)]
+    found = compare(seeds, "accuracy").estimates["a"]
+    assert np.isfinite(found.mean) and found.lower is not None and found.upper - found.lower < 50
+
+
 def test_a_clear_difference_is_found_and_ranked():
     rng = np.random.default_rng(0)
     found = compare(experiment(rng, 5, 400, {"good": 0.3, "bad": 0.02, "worse": 0.01}, 0.005), "accuracy")

@@ -82,4 +82,4 @@ def print_faithfulness(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         table.add_row(*cells)
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"Faithfulness, {name}")
-    console.print(table)
+    console.print(table, width=max(console.width, 110))  # a cut number would be a wrong one

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -59,15 +61,14 @@ def test_interval_of_racu_covers():
 
 
 def test_a_draw_in_which_random_masking_hurts_nothing_does_not_explode():
-    """With few rows some draws have a normaliser of rounding errors, 1e-17; they must not make the interval."""
-    labels = np.zeros(6, np.int64)
-    right = np.ones((6, 3), bool)
-    right[0, 1:] = right[1, 2] = False  # a third of all draws leave the first two rows out
-    worse = right.copy()
-    worse[2:4, 1] = False
-    seeds = [{"rand": curve(labels, right), "a": curve(labels, worse)} for _ in range(2)]
+    """With few rows the normaliser of some draws cancels to rounding errors, 1e-17; they must not make the interval."""
+    rng, labels, ratios = np.random.default_rng(0), np.zeros(16, np.int64), np.linspace(0, 1, 11)
+    seeds = []
+    for _ in range(3):
+        right = {"rand": rng.random((16, 11)) < np.linspace(0.9, 0.5, 11), "a": rng.random((16, 11)) < 0.4}
+        seeds.append({name: replace(curve(labels, of), ratios=ratios) for name, of in right.items()})
     found = compare(seeds, "accuracy").estimates["a"]
-    assert np.isfinite(found.mean) and found.lower is not None and found.upper - found.lower < 50
+    assert np.isfinite(found.mean) and found.upper - found.lower < 100
 
 
 def test_a_clear_difference_is_found_and_ranked():

@@ -80,6 +80,6 @@ def print_faithfulness(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         table.add_column(title, justify="left" if title == "measure" else "right", no_wrap=True)
     for cells in zip(*(cells for _, cells in shown)):
         table.add_row(*cells)
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"Faithfulness, {name}")
-    console.print(table, width=max(console.width, 110))  # a cut number would be a wrong one
+    console = Console(highlight=False, width=max(Console().width, 110))  # a cut number would be a wrong one
+    console.print(f"Faithfulness, {name}", soft_wrap=True)
+    console.print(table)

@@ -14,6 +14,7 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.config_store import ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
@@ -146,10 +147,23 @@ def check_option(override: Override, options: Sequence[str]) -> None:
     for name in value if isinstance(value, list) else [value]:
         if str(name) in options or str(name).removesuffix(".yaml") in options:
             continue
+        if group == "measure" and _add_numbered(str(name)):
+            continue
         error = unknown(group, str(name), options)
         if group == "model":
             raise FmmError(f"{error}; any encoder by its hub id or folder is model.name={name}")
         raise error
+
+
+def _add_numbered(name: str) -> bool:
+    """Make `beam_7`, of a family that takes any number, a choice like those of conf/measure; False: no such family."""
+    if not name[-1:].isdigit():
+        return False  # spares a mistyped name the import of torch
+    from fmm.measures import numbered
+
+    if found := numbered(name):
+        ConfigStore.instance().store(group="measure", name=name, node={"name": name})
+    return found
 
 
 def check_key(override: Override, cfg: DictConfig, groups: Iterable[str]) -> None:

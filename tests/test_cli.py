@@ -79,6 +79,8 @@ MISTAKES = [
     (["seed=0,1"], ["'seed=0,1' holds several values", "-m"]),
     (["-m", "seed=0,1", "traning.max_epochs=3"], ["unknown key 'traning.max_epochs'"]),
     (["-m", "seed=0,1", "hydra/launcher=nowhere"], ["is not installed", "pip install hydra-nowhere-launcher"]),
+    (["measure=beam_0"], ["beam width 0 is too small"]),
+    (["measure=loo_7"], ["unknown measure 'loo_7'", "loo_abs"]),
     (["-m", "dataset=mnil,mmli"], ["unknown dataset 'mnil'"]),
 ]
 
@@ -124,6 +126,12 @@ def test_right_settings_start_one_task_and_leave_nothing_of_hydras(cli, tasks_ru
     assert len(tasks_run) == 1
     assert list(tmp_path.iterdir()) == []
     assert Path.cwd() == tmp_path
+
+
+def test_a_family_with_a_number_takes_any_in_one_run_and_in_a_sweep(cli, tasks_run):
+    assert cli(["measure=beam_7"]).code == 0
+    assert cli(["-m", "measure=beam_3,loo_sign"]).code == 0
+    assert [cfg.measure.name for cfg in tasks_run] == ["beam_7", "beam_3", "loo_sign"]
 
 
 def test_free_text_and_paths_mean_themselves(cli, tasks_run):

@@ -13,7 +13,17 @@ from fmm.errors import FmmError, unknown
 from fmm.measures.attribution import Attribution, attribute
 from fmm.measures.base import Measure, rankable_tokens
 
-__all__ = ["Attribution", "Measure", "attribute", "available", "build", "build_all", "options_of", "rankable_tokens"]
+__all__ = [
+    "Attribution",
+    "Measure",
+    "attribute",
+    "available",
+    "build",
+    "build_all",
+    "numbered",
+    "options_of",
+    "rankable_tokens",
+]
 
 
 @cache
@@ -35,6 +45,14 @@ def available() -> list[str]:
     True
     """
     return sorted(name for family in _families() for name in family.presets)
+
+
+def numbered(name: str) -> bool:
+    """Whether a family takes this name for the number in it, such as `beam_7`; FmmError for a number it refuses."""
+    if all(family.pattern is None or not family.pattern.fullmatch(name) for family in _families()):
+        return False
+    build(name)
+    return True
 
 
 def build(measure: str | Mapping[str, Any] | Measure) -> Measure:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from fmm import records
+from fmm.report.load import load
 
 RATIOS = [round(0.1 * i, 1) for i in range(11)]
 MEASURES = {"rand": 0.0, "grad_l2": 0.45, "inp_grad_abs": 0.15, "loo_abs": 0.55, "loo_sign": 0.95}
@@ -91,3 +92,9 @@ def experiment(output: Path, dataset="sst2", seeds=(0, 1, 2), strategies=("half_
             model = train(output, dataset, strategy, seed, classes=6 if dataset.startswith("babi") else 2)
             found += [racu(output, model, measure, **kw) for measure in measures]
     return found
+
+
+def group_of(output: Path, strategy: str = "half_det"):
+    """The first group of a strategy of sst2, all groups, and the models trained alike."""
+    groups, trained = load(output, ["sst2"])
+    return next(g for g in groups if g.strategy == strategy), groups, trained

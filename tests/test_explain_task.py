@@ -10,8 +10,6 @@ import pytest
 from fmm import records
 from fmm.errors import FmmError
 from fmm.explain import work
-from fmm.report.explain_page import embedded
-from fmm.report.terminal import coloured
 from fmm.tasks import explain
 from tests.conftest import save_tiny_model
 
@@ -183,6 +181,9 @@ def test_bad_files_are_one_sentence(settings, tmp_path):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(FmmError, match=re.escape(message)):
             explain.run(settings(f"explanation.file={tmp_path / name}"))
+    for name, what in (("nowhere.csv", "is not there"), ("", "is a folder")):
+        with pytest.raises(FmmError, match=rf"explanation\.file=.* {what}"):
+            explain.run(settings(f"explanation.file={tmp_path / name}"))
 
 
 def test_labels_of_the_checkpoint_must_be_those_of_the_dataset(settings):
@@ -230,30 +231,13 @@ def test_report_decides_the_default_measure(settings, tmp_path, model, capsys):
     from fmm.models.build import folder_digest
 
     run = records.open_run(tmp_path, "report", "sst2", "report", {})
-    verdict = {
-        "dataset": "sst2",
-        "strategy": "half_det",
-        "measure": "inp_grad_sign",
-        "trust": "yes",
-        "sentence": "Use it.",
-    }
+    verdict = {"dataset": "sst2", "strategy": "half_det", "measure": "inp_grad_sign", "trust": "yes"}
+    verdict |= {"sentence": "Use it.", "checks": [], "tied": [], "models": [folder_digest(model)[:12]]}
     with run.lock():
-        run.finish({"verdicts": [verdict | {"checks": [], "tied": [], "models": [folder_digest(model)[:12]]}]})
+        run.finish({"verdicts": [verdict]})
     record = explain.run(settings("text=great"))
     assert record.settings["measures"] == [{"name": "inp_grad_sign"}]
     assert "by the report" in capsys.readouterr().out
-
-
-def test_colours_on_a_terminal_follow_sign_and_size():
-    shown = coloured("good bad so", [(0, 4, 1.0), (5, 8, -0.5), (9, 11, 0.0)], signed=True)
-    spans = {(span.start, span.end): span.style for span in shown.spans}
-    assert set(spans) == {(0, 4), (5, 8)}
-    assert spans[5, 8].underline and not spans[0, 4].underline
-    assert not coloured("x", [(0, 1, 0.0)], signed=False).spans
-
-
-def test_nothing_embedded_ends_a_script():
-    assert embedded({"a": "</SCRIPT>&"}) == '{"a":"\\u003c/SCRIPT\\u003e\\u0026"}'
 
 
 @pytest.mark.parametrize("which", ["first", "second", "both"])

@@ -61,6 +61,11 @@ MISTAKES = [
     (["model.num_layers=0"], ["model.num_layers=0 is too small"]),
     (["data.split_seed=-1"], ["data.split_seed=-1 is too small"]),
     (["training=3"], ["training is a section", "training.max_epochs"]),
+    (["seed=4294967296"], ["at most 4294967295"]),
+    (["task=racu", "text=hello"], ["text=hello is not read by task=racu", "task=explain"]),
+    (["explanation.file=mine.csv"], ["explanation.file=mine.csv is not read by task=train", "task=explain"]),
+    (["checkpoint=mine"], ["checkpoint=mine is not read by task=train", "model.name="]),
+    (["task=check", "report.margin=0.1"], ["report.margin=0.1 is not read by task=check", "report or pipeline"]),
     (["seed=abc"], ["seed=abc is not a whole number"]),
     (["seed=1.5"], ["seed=1.5 is not a whole number"]),
     (["training.batch_size=-1"], ["training.batch_size=-1 is too small", "at least 1"]),
@@ -128,7 +133,7 @@ def test_right_settings_start_one_task_and_leave_nothing_of_hydras(cli, tasks_ru
 
 def test_free_text_and_paths_mean_themselves(cli, tasks_run):
     text = 'A great, great film (really): 100% "fun" [sic] {x} a=b c:\\d it\'s ${x} $5\\'
-    assert cli([f"text={text}", "output_dir=runs/a=b (c)", "checkpoint=x/epoch=3.ckpt"]).code == 0
+    assert cli(["task=explain", f"text={text}", "output_dir=runs/a=b (c)", "checkpoint=x/epoch=3.ckpt"]).code == 0
     cfg = tasks_run[0]
     assert cfg.text == text
     assert cfg.output_dir == "runs/a=b (c)"

@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from fmm.errors import FmmError, unknown
-from fmm.schema import check_value
+from fmm.schema import check_task, check_value
 
 # Values that are a person's own words or paths, in which Hydra's grammar must not look for lists and sweeps.
 TEXT_KEYS = ("text", "text_pair")
@@ -182,6 +182,7 @@ def check_key(override: Override, cfg: DictConfig, groups: Iterable[str]) -> Non
         raise unknown_key(key, [*leaves, *groups], str(override.input_line))
     if not override.is_delete():
         check_value(key, override.value(), leaves[key])
+        check_task(key, override.value(), cfg.task.name)
 
 
 def unknown_key(key: str, options: Iterable[str], line: str) -> FmmError:

@@ -61,6 +61,31 @@ WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "
 # Keys that take several kinds: a label may be a number, Lightning's devices a number, a list or "auto".
 FREE = ("target", "trainer.devices", "trainer.precision", "trainer.deterministic", "text", "text_pair")
 
+# Keys and sections that not every task reads, and the tasks that do.
+READ_BY: dict[str, tuple[str, ...]] = {
+    "checkpoint": ("racu", "masf", "explain", "check", "pipeline"),
+    "text": ("explain",),
+    "text_pair": ("explain",),
+    "explanation": ("explain",),
+    "report": ("report", "pipeline"),
+}
+
+
+def check_task(key: str, value: Any, task: str) -> None:
+    """Raise `FmmError` for a value given to a key that the task would not look at.
+
+    >>> check_task("explanation.file", "mine.csv", "train")
+    Traceback (most recent call last):
+    ...
+    fmm.errors.FmmError: explanation.file=mine.csv is not read by task=train; leave it out, or give task=explain
+    """
+    readers = READ_BY.get(key.split(".")[0], (task,))
+    if value is not None and task not in readers:
+        own = "; a model to start from is model.name=" if (key, task) == ("checkpoint", "train") else ""
+        raise FmmError(
+            f"{key}={_shown(value)} is not read by task={task}; leave it out, or give task={' or '.join(readers)}{own}"
+        )
+
 
 def check_value(key: str, value: Any, default: Any) -> None:
     """Raise `FmmError` unless `value` is of the kind of the key's default, within its bounds and choices.
@@ -90,7 +115,7 @@ def check_value(key: str, value: Any, default: Any) -> None:
                 raise FmmError(f"{key} holds {_shown(number)}, which is not a number")
             if number < low or number > high:
                 size = "small" if number < low else "large"
-                limit = f"at least {low:g}" if number < low else f"at most {high:g}"
+                limit = f"at least {low:.12g}" if number < low else f"at most {high:.12g}"
                 item = WORDS[kind] if kind in (int, float) else "numbers"
                 raise FmmError(f"{key}={_shown(value)} is too {size}: it takes {item} of {limit}")
 

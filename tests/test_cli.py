@@ -61,6 +61,11 @@ MISTAKES = [
     (["model.num_layers=0"], ["model.num_layers=0 is too small"]),
     (["data.split_seed=-1"], ["data.split_seed=-1 is too small"]),
     (["training=3"], ["training is a section", "training.max_epochs"]),
+    (["seed=4294967296"], ["at most 4294967295"]),
+    (["task=racu", "text=hello"], ["text=hello is not read by task=racu", "task=explain"]),
+    (["explanation.file=mine.csv"], ["explanation.file=mine.csv is not read by task=train", "task=explain"]),
+    (["checkpoint=mine"], ["checkpoint=mine is not read by task=train", "model.name="]),
+    (["task=check", "report.margin=0.1"], ["report.margin=0.1 is not read by task=check", "report or pipeline"]),
     (["seed=abc"], ["seed=abc is not a whole number"]),
     (["seed=1.5"], ["seed=1.5 is not a whole number"]),
     (["training.batch_size=-1"], ["training.batch_size=-1 is too small", "at least 1"]),
@@ -136,7 +141,7 @@ def test_a_family_with_a_number_takes_any_in_one_run_and_in_a_sweep(cli, tasks_r
 
 def test_free_text_and_paths_mean_themselves(cli, tasks_run):
     text = 'A great, great film (really): 100% "fun" [sic] {x} a=b c:\\d it\'s ${x} $5\\'
-    assert cli([f"text={text}", "output_dir=runs/a=b (c)", "checkpoint=x/epoch=3.ckpt"]).code == 0
+    assert cli(["task=explain", f"text={text}", "output_dir=runs/a=b (c)", "checkpoint=x/epoch=3.ckpt"]).code == 0
     cfg = tasks_run[0]
     assert cfg.text == text
     assert cfg.output_dir == "runs/a=b (c)"

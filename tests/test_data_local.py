@@ -218,14 +218,17 @@ def test_unlabelled_rows_to_be_explained(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dataset", "option"), [("toy", "path"), ("sst2", "train"), ("local", "id_list"), ("babi1", "test")]
+    ("dataset", "option"),
+    [("toy", "path"), ("toy", "mirror"), ("sst2", "train"), ("local", "id_list"), ("babi1", "test")],
 )
 def test_files_that_a_dataset_does_not_read_are_refused(tmp_path: Path, dataset: str, option: str) -> None:
     with pytest.raises(FmmError, match=rf"data\.{option}=mine\.csv is not read by dataset={dataset}"):
         build(dataset, tmp_path, **{option: "mine.csv"}).read()
 
 
-@pytest.mark.parametrize("reader", ["nonsense", "fmm.data.nowhere.read", "fmm.data.local.nothing"])
+@pytest.mark.parametrize(
+    "reader", ["nonsense", "fmm.data.nowhere.read", "fmm.data.local.nothing", "fmm.data.local", "os.getcwd"]
+)
 def test_a_reader_that_is_not_there_is_a_sentence(tmp_path: Path, reader: str) -> None:
     with pytest.raises(FmmError, match=rf"dataset\.reader={reader} is no function"):
         build(dataset_config("local") | {"reader": reader}, tmp_path).read()

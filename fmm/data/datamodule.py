@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 _hits: set[Path] = set()  # cached splits that this process has told of
 
 STAGES = {"fit": ("train", "validation"), "validate": ("validation",), "test": ("test",)}
-FILES = ("path", "train", "validation", "test", "id_list", "noteevents", "diagnoses")  # keys of `data`, but the mirror
+FILES = ("mirror", "path", "train", "validation", "test", "id_list", "noteevents", "diagnoses")  # keys of `data`
 LIMITS = {"train": "max_train_rows", "validation": "max_eval_rows", "test": "max_test_rows"}
 
 
@@ -217,11 +218,13 @@ def _reader(dataset: Mapping[str, Any]) -> Any:
     name = str(dataset["reader"])
     module, _, function = name.rpartition(".")
     try:
-        return getattr(import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as error:
+        reader = getattr(import_module(module), function)
+        signature(reader).bind({}, {}, split="", cache_dir=Path())
+        return reader
+    except (ImportError, AttributeError, ValueError, TypeError) as error:  # the last: no function, or not of these
         raise FmmError(
-            f"dataset.reader={name} is no function that can be imported ({first_line(error)}); give one such as "
-            "fmm.data.local.read, or leave it to the dataset's own file"
+            f"dataset.reader={name} is no function that can be imported and reads data ({first_line(error)}); give one "
+            "such as fmm.data.local.read, or leave it to the dataset's own file"
         ) from error
 
 
@@ -231,8 +234,8 @@ def _check_files(dataset: Mapping[str, Any], data: Mapping[str, Any], reader: An
     for name in FILES:
         if data.get(name) is not None and name not in read:
             raise FmmError(
-                f"data.{name}={data[name]} is not read by dataset={dataset['name']}; leave it out, or give "
-                "dataset=local for files of your own"
+                f"data.{name}={data[name]} is not read by dataset={dataset['name']}; leave it out, or give a dataset "
+                f"that reads it, such as {'mnli' if name == 'mirror' else 'local'}"
             )
 
 

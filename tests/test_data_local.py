@@ -219,7 +219,7 @@ def test_unlabelled_rows_to_be_explained(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("dataset", "option"),
-    [("toy", "path"), ("toy", "mirror"), ("sst2", "train"), ("local", "id_list"), ("babi1", "test")],
+    [("toy", "path"), ("sst2", "train"), ("local", "id_list"), ("babi1", "test")],
 )
 def test_files_that_a_dataset_does_not_read_are_refused(tmp_path: Path, dataset: str, option: str) -> None:
     with pytest.raises(FmmError, match=rf"data\.{option}=mine\.csv is not read by dataset={dataset}"):

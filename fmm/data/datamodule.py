@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 _hits: set[Path] = set()  # cached splits that this process has told of
 
 STAGES = {"fit": ("train", "validation"), "validate": ("validation",), "test": ("test",)}
-FILES = ("mirror", "path", "train", "validation", "test", "id_list", "noteevents", "diagnoses")  # keys of `data`
+FILES = ("path", "train", "validation", "test", "id_list", "noteevents", "diagnoses")  # keys of `data`, but the mirror
 LIMITS = {"train": "max_train_rows", "validation": "max_eval_rows", "test": "max_test_rows"}
 
 
@@ -234,8 +234,8 @@ def _check_files(dataset: Mapping[str, Any], data: Mapping[str, Any], reader: An
     for name in FILES:
         if data.get(name) is not None and name not in read:
             raise FmmError(
-                f"data.{name}={data[name]} is not read by dataset={dataset['name']}; leave it out, or give a dataset "
-                f"that reads it, such as {'mnli' if name == 'mirror' else 'local'}"
+                f"data.{name}={data[name]} is not read by dataset={dataset['name']}; leave it out, or give "
+                "dataset=local for files of your own"
             )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fmm.data.labels import find_label
 from fmm.data.tables import read_table
 from fmm.errors import FmmError, nearest, unknown
 
@@ -42,20 +43,15 @@ class Source:
 
         Raises FmmError for a label that the model does not have.
         """
-        numbers = {name.casefold(): number for number, name in enumerate(label_names)}
         found = []
         for row, label in enumerate(self.labels, start=1):
-            number = -1 if label is None else numbers.get(label.casefold(), _as_number(label, len(label_names)))
+            number = -1 if label is None else find_label(label, label_names)
             if number is None:
                 raise FmmError(
                     f"{self.name} row {row}: {unknown('label', str(label), label_names)}, as the model has only these"
                 )
             found.append(number)
         return np.array(found, dtype=np.int64)
-
-
-def _as_number(label: str, classes: int) -> int | None:
-    return int(label) if label.isdecimal() and int(label) < classes else None
 
 
 def of_text(text: str, text_pair: str | None) -> Source:

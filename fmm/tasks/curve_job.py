@@ -18,6 +18,7 @@ from torch import Tensor
 from fmm import records
 from fmm.cost import Cost
 from fmm.curves import SCHEMA, Curve
+from fmm.data.labels import find_label
 from fmm.erasure import Answers, Batch, Eraser, Erasure
 from fmm.errors import FmmError, unknown
 from fmm.inference import Rows, evaluate
@@ -137,21 +138,17 @@ def target_name(target: str | int, names: list[str]) -> str:
 
 
 def label_number(target: str | int, names: list[str]) -> int:
-    """A label given by name, in any case, or else by number: labels that are digits, such as stars, mean themselves.
-
-    Raises FmmError for another.
+    """A label given by name, in any case, or by number: `fmm.data.labels.find_label`. Raises FmmError for another.
 
     >>> label_number("Positive", ["negative", "positive"]), label_number(1, ["1", "2"]), label_number(1, ["a", "b"])
     (1, 0, 1)
     """
-    folded, wanted = [name.casefold() for name in names], str(target).casefold()
-    if wanted in folded:
-        return folded.index(wanted)
-    if (isinstance(target, int) and not isinstance(target, bool)) or re.fullmatch(r"[0-9]+", wanted):
-        if 0 <= int(target) < len(names):
-            return int(target)
-        numbered = ", ".join(f"{number} {name}" for number, name in enumerate(names))
-        raise FmmError(f"target={target} is no label; choose from {numbered}")
+    if (found := find_label(str(target), names)) is not None:
+        return found
+    if re.fullmatch(r"-?[0-9]+", str(target)):
+        numbers = all(re.fullmatch(r"-?[0-9]+", name) for name in names)
+        choices = ", ".join(names if numbers else [f"{number} {name}" for number, name in enumerate(names)])
+        raise FmmError(f"target={target} is no label; choose from {choices}")
     raise unknown("target", "null" if target is None else str(target), ["gold", "predicted", *names])
 
 

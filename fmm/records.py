@@ -181,6 +181,8 @@ class Run:
             self.directory.mkdir(parents=True, exist_ok=True)
             yield
         finally:
+            with contextlib.suppress(OSError):
+                self.directory.rmdir()  # empty where the run was refused
             lock.release()
 
     def clear(self) -> None:

@@ -184,6 +184,7 @@ def test_bad_files_are_one_sentence(settings, tmp_path):
     for name, what in (("nowhere.csv", "is not there"), ("", "is a folder")):
         with pytest.raises(FmmError, match=rf"explanation\.file=.* {what}"):
             explain.run(settings(f"explanation.file={tmp_path / name}"))
+    assert not [path for path in tmp_path.rglob("label.csv-*") if path.is_dir()]  # nothing is left of a refused run
 
 
 def test_labels_of_the_checkpoint_must_be_those_of_the_dataset(settings):

@@ -215,6 +215,8 @@ def test_settings_that_would_fail_after_training_are_refused_before(toy, overrid
 def test_missing_model_prints_the_command(toy):
     with pytest.raises(FmmError, match=r"python run\.py task=train dataset=toy"):
         common.trained_model(toy())
+    with pytest.raises(FmmError, match=r"task=train dataset=toy.* masking.strategy=none$"):
+        common.trained_model(toy("masking.strategy=none"))
 
 
 @pytest.mark.parametrize(

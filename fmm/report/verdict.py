@@ -137,7 +137,7 @@ def _performance_kept(group: Group, trained: list[Record], margin: float) -> Che
         return Check(
             question,
             "unknown",
-            f"no plain model to compare with; python run.py task=train dataset={group.dataset} masking=none",
+            "no plain model to compare with; run the command that trained the masked one with masking=none added",
         )
     change = [at_ratio(group.models[s], 0.0, group.metric) - at_ratio(plain[s], 0.0, group.metric) for s in seeds]
     found = student_interval(change)

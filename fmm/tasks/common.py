@@ -177,10 +177,14 @@ def train_command(cfg: DictConfig) -> str:
     """The command line that trains the model of this configuration: its own overrides, with task=train."""
     from hydra.core.hydra_config import HydraConfig
 
-    overrides = list(HydraConfig.get().overrides.task) if HydraConfig.initialized() else []
+    hydra = HydraConfig.get() if HydraConfig.initialized() else None
+    overrides = list(hydra.overrides.task) if hydra else []
     kept = [o for o in overrides if o.lstrip("+").split(".")[0].split("=")[0] in {*_COMMAND_KEYS, "seed", "output_dir"}]
     if not any(o.startswith("dataset=") for o in kept):
         kept.insert(0, f"dataset={cfg.dataset.name}")
+    given = [o.partition("=")[2] for o in kept if o.lstrip("+").startswith("masking.strategy=")]
+    if cfg.masking.strategy != (given[-1] if given else hydra and hydra.runtime.choices.get("masking")):
+        kept.append(f"masking.strategy={cfg.masking.strategy}")  # a task asks for the plain model beside the masked one
     return "python run.py task=train " + " ".join(f"'{o}'" if set(o) & set(" [](){}$'\"") else o for o in kept)
 
 

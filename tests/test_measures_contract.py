@@ -2,12 +2,14 @@
 
 from functools import cache
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 import fmm
 from fmm import measures
+from fmm.errors import FmmError
 from tests.shapes import CLS, MASK, PAD, ROWS, SEP, SHAPES, classifier_of, make_batch
 
 MEASURES = measures.available()
@@ -128,3 +130,13 @@ def test_abs_is_the_magnitude_of_sign(name: str) -> None:
     signed, magnitude = explained("electra", name), explained("electra", name.replace("_sign", "_abs"))
     assert torch.equal(signed.scores.abs(), magnitude.scores)
     assert signed.signed and not magnitude.signed
+
+
+def test_a_target_is_a_name_or_a_whole_number_of_any_kind() -> None:
+    classifier, batch = classifier_of("bert"), make_batch("bert")
+    assert torch.equal(
+        fmm.attribute(classifier, batch, "rand", target=np.int64(1)).target, torch.ones(len(ROWS)).long()
+    )
+    for target in (1.0, True, None, [1]):
+        with pytest.raises(FmmError, match=r"unknown target"):
+            fmm.attribute(classifier, batch, "rand", target=target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -91,7 +92,8 @@ def _wanted(classifier: Classifier, batch: Mapping[str, Tensor], target: str | i
     ids = batch["input_ids"]
     if isinstance(target, Tensor):
         return target.to(ids.device).long()
-    if isinstance(target, int):
+    if isinstance(target, Integral) and not isinstance(target, bool):  # numpy's whole numbers too
+        target = int(target)
         if not 0 <= target < classifier.num_labels:
             names = ", ".join(f"{label} {name}" for label, name in enumerate(classifier.label_names))
             raise FmmError(f"target {target} is not a label of this model; choose from {names}")
@@ -104,4 +106,4 @@ def _wanted(classifier: Classifier, batch: Mapping[str, Tensor], target: str | i
         return ids.new_full((len(ids),), -1)
     if target in classifier.label_names:
         return ids.new_full((len(ids),), classifier.label_names.index(target))
-    raise unknown("target", target, ["gold", "predicted", *classifier.label_names])
+    raise unknown("target", str(target), ["gold", "predicted", *classifier.label_names])

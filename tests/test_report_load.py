@@ -136,3 +136,16 @@ def test_where_names_what_it_does_not_know(tmp_path):
     with pytest.raises(FmmError, match="name=value"):
         load(tmp_path, ["sst2"], where=["seed"])
     assert consistency.flatten({"a": {"b": {"c": 1}}}) == {"a.b.c": 1}
+
+
+def test_datasets_of_ones_own_are_told_apart_by_their_files(tmp_path):
+    for seed, sums in ((0, {"path": "aa"}), (1, {"path": "bb"})):
+        model = fabricated.train(tmp_path, "local", "half_det", seed)
+        stored = json.loads((model.directory / "record.json").read_text())
+        stored["results"]["data"] = {"sha256": sums}
+        (model.directory / "record.json").write_text(json.dumps(stored))
+        fabricated.racu(tmp_path, model, "rand", rows=20)
+    (group,), _ = load(tmp_path, ["local"], files=["bb"])
+    assert group.seeds == [1]
+    with pytest.raises(FmmError, match="no finished curve of local"):
+        load(tmp_path, ["local"], files=["cc"])

@@ -94,3 +94,19 @@ def test_masf_that_cannot_reach_its_level_says_so(tmp_path):
     found = analyse(group, (0,), 200)
     check = judge(found, groups, trained, margin=0.02, tolerance=0.05).checks[2]
     assert not found.masf and check.status == "unknown" and "few validation rows" in check.detail
+
+
+@pytest.mark.parametrize(
+    ("ends", "status"), [([0.5], "unclear"), ([0.3, 0.7], "unclear"), ([0.5, 0.5], "yes"), ([0.3, 0.3], "no")]
+)
+def test_models_that_scatter_do_not_show_that_they_end_at_the_majority(tmp_path, ends, status):
+    for seed, end in enumerate(ends):
+        model = fabricated.train(tmp_path, "sst2", "half_det", seed)
+        stored = json.loads((model.directory / "record.json").read_text())
+        stored["results"]["test_table"][-1]["accuracy"] = end  # the majority's is 0.5
+        (model.directory / "record.json").write_text(json.dumps(stored))
+        for measure in MEASURES:
+            fabricated.racu(tmp_path, model, measure, rows=60)
+    group, groups, trained = fabricated.group_of(tmp_path)
+    checks = judge(analyse(group, SEEDS, 200), groups, trained, margin=0.02, tolerance=0.05).checks
+    assert checks[1].status == status

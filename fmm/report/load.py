@@ -64,10 +64,17 @@ class Group:
 
 
 def load(
-    output_dir: str | Path, datasets: Sequence[str] | None, where: Iterable[str] = (), allow: Iterable[str] = ()
+    output_dir: str | Path,
+    datasets: Sequence[str] | None,
+    where: Iterable[str] = (),
+    allow: Iterable[str] = (),
+    files: Iterable[str] = (),
 ) -> tuple[list[Group], list[Record]]:
     """Groups of the finished racu records under `output_dir` (of `datasets`, or of all), and the train
     records that differ from their models in seed and masking alone.
+
+    `files` are sha256 sums: of models that fmm trained only those are taken whose data are these files; all datasets of
+    a user's own share the name `local`.
 
     Raises FmmError where there is none, where records do not belong together, or where the random baseline is missing.
     """
@@ -75,6 +82,8 @@ def load(
     models = {record.key: record for record in trained}
     every = records.load_all(output_dir, "racu")
     runs = [run for run in every if datasets is None or run.dataset in datasets]
+    if own := set(files):
+        runs = [run for run in runs if _data_files(models.get(consistency.model_key(run))) in (own, None)]
     runs = consistency.select(runs, models, where)
     absent = [name for name in datasets or ["toy"] if name not in {run.dataset for run in runs}]
     if (datasets and absent) or not runs:
@@ -90,6 +99,11 @@ def load(
     groups = [group for cell in cells for group in _groups(cell, runs, models)]
     used = [model for group in groups for model in group.models.values()]
     return groups, consistency.trained_alike(used, trained)
+
+
+def _data_files(model: Record | None) -> set[str] | None:
+    """sha256 sums of the files that a model was trained on; None for a model without a train record."""
+    return None if model is None else set(model.results["data"].get("sha256", {}).values())
 
 
 def _groups(cell: tuple[str, str], runs: Sequence[Record], models: Mapping[str, Record]) -> list[Group]:

@@ -173,7 +173,9 @@ def _fully_masked(group: Group, margin: float) -> Check:
     detail = (
         f"{group.metric} at 100% is {100 * found.mean:+.1f} points from the majority{_ends(found.lower, found.upper)}"
     )
-    status: Status = "yes" if found.mean >= -margin else "no"
+    if found.lower is None or found.upper is None:
+        return Check(question, "unclear", f"{detail}, allowed {-100 * margin:+.1f}; one seed gives no interval")
+    status: Status = "yes" if found.lower >= -margin else "no" if found.upper < -margin else "unclear"
     return Check(question, status, f"{detail}, allowed {-100 * margin:+.1f}")
 
 

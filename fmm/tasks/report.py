@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from omegaconf import DictConfig, OmegaConf
 
 from fmm import records
+from fmm.data.raw import SPLITS
+from fmm.data.sources import sha256
 from fmm.errors import FmmError
 from fmm.records import Record
 from fmm.report.load import Group, load
@@ -31,7 +35,9 @@ def run(cfg: DictConfig) -> Record | None:
     )
     options = Options(**{name: asked[name] for name in ("seeds", "margin", "tolerance", "resamples")})
     _check(options)
-    groups, trained = load(cfg.output_dir, datasets, asked["where"], asked["allow"])
+    own = [cfg.data[name] for name in ("path", *SPLITS) if cfg.data[name] is not None]
+    files = [sha256(Path(str(path)).expanduser()) for path in own]
+    groups, trained = load(cfg.output_dir, datasets, asked["where"], asked["allow"], files)
     job = _open(cfg, groups, trained, asked)
     if cfg.dry_run:
         work = "nothing to do" if job.done else f"{len(job.settings['curves'])} curves are read, no model is run"

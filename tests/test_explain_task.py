@@ -147,6 +147,11 @@ def test_killed_half_way_it_continues(settings, tmp_path, monkeypatch, capsys):
     assert explain.run(settings(*arguments)).created == record.created
 
 
+def test_a_label_is_one_run_however_it_is_named(settings):
+    keys = {explain.run(settings("text=great", f"target={name}")).key for name in ("1", "positive", "Positive")}
+    assert len(keys) == 1
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

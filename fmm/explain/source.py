@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fmm.data.local import check_characters, without_fraction
 from fmm.data.tables import read_table
 from fmm.errors import FmmError, nearest, unknown
 
@@ -45,6 +46,7 @@ class Source:
         numbers = {name.casefold(): number for number, name in enumerate(label_names)}
         found = []
         for row, label in enumerate(self.labels, start=1):
+            # The hub's −1 is no label, unless the model has one of that name.
             number = -1 if label is None else numbers.get(label.casefold(), _as_number(label, len(label_names)))
             if number is None:
                 raise FmmError(
@@ -55,6 +57,8 @@ class Source:
 
 
 def _as_number(label: str, classes: int) -> int | None:
+    if label == "-1":
+        return -1
     return int(label) if label.isdecimal() and int(label) < classes else None
 
 
@@ -119,9 +123,10 @@ def _text(value: Any, column: str | None, path: Path, number: int) -> str:
     if not isinstance(value, str) or not value.strip():
         what = "an empty text" if value is None or isinstance(value, str) else f"{value!r}, which is not a text,"
         raise FmmError(f"{path} row {number} has {what} in column {column!r}; fill it in or drop the row")
+    check_characters(value, column, path, number)
     return value
 
 
 def _label(value: Any) -> str | None:
-    value = int(value) if isinstance(value, float) and value.is_integer() else value
-    return None if value is None or not str(value).strip() or str(value) == "-1" else str(value).strip()
+    label = "" if value is None else str(value).strip()
+    return None if label.casefold() in ("", "nan") else without_fraction(label)

@@ -27,14 +27,15 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
-def of_disk(error: BaseException) -> FmmError | None:
+def of_disk(error: BaseException, folder: object = None) -> FmmError | None:
     """The sentence for a disk that is full or will not be written to; None for any other error.
 
+    `folder` is where the work wrote, as an error in the middle of writing does not know its file.
     Whatever was being written then has its name only once it is whole, so the same command continues.
     """
     if not isinstance(error, OSError) or error.errno not in _DISK:
         return None
-    where = f" {error.filename}" if error.filename else ""
+    where = f" {error.filename}" if error.filename else f" in {folder}" if folder else ""
     return FmmError(
         f"cannot write{where}: {error.strerror}; free space or mend permissions there, or give another output_dir, and "
         "run the same command again"

@@ -58,7 +58,7 @@ def run_job(cfg: DictConfig) -> None:
     except FmmError as error:
         raise SystemExit(report(error)) from error
     except Exception as error:
-        if (sentence := of_disk(error)) is not None:
+        if (sentence := of_disk(error, cfg.output_dir)) is not None:
             raise SystemExit(report(sentence)) from error
         traceback.print_exc()
         raise SystemExit(1) from error
@@ -125,7 +125,7 @@ def job_directory(directory: Path, arguments: Sequence[str], cfg: DictConfig) ->
             (directory / "FAILED").unlink()
         except BaseException as error:
             traceback.print_exception(error, file=file)
-            mark_failed(directory, error)
+            mark_failed(directory, of_disk(error, cfg.get("output_dir")) or error)
             if isinstance(error, SystemExit):  # must not end the sweep
                 raise RuntimeError(f"the job exited with {error.code}") from error
             raise
@@ -135,7 +135,6 @@ def job_directory(directory: Path, arguments: Sequence[str], cfg: DictConfig) ->
 
 def mark_failed(directory: Path, error: BaseException) -> None:
     """Write the mark of a failed job: one line that says why."""
-    error = of_disk(error) or error
     reason = str(error) if isinstance(error, FmmError) else f"{type(error).__name__}: {error}"
     (directory / "FAILED").write_text(f"{reason}\n", encoding="utf-8")
 

@@ -6,7 +6,7 @@ import inspect
 import logging
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -114,6 +114,25 @@ def trainer_options(settings: dict[str, Any]) -> dict[str, Any]:
             "take trainer.strategy=ddp"
         )
     return options
+
+
+def processes(settings: Mapping[str, Any]) -> int:
+    """How many processes train, of which each takes batches of its own: devices of a node times nodes.
+
+    >>> processes({"accelerator": "cpu", "devices": 2, "num_nodes": 3}), processes({"devices": "0,1"})
+    (6, 2)
+    """
+    devices = settings.get("devices", 1)
+    if isinstance(devices, str) and "," in devices:
+        devices = [part for part in devices.split(",") if part.strip()]
+    if isinstance(devices, Sequence) and not isinstance(devices, str):
+        count = len(devices)
+    elif str(devices) in ("auto", "-1"):
+        on_gpu = settings.get("accelerator") in ("auto", "gpu", "cuda")
+        count = max(1, torch.cuda.device_count()) if on_gpu else 1
+    else:
+        count = int(devices) if str(devices).isdecimal() else 1  # Lightning refuses it
+    return count * int(settings.get("num_nodes", 1))
 
 
 def resolved_accelerator(name: str) -> str:

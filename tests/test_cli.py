@@ -190,6 +190,14 @@ def test_a_disk_that_refuses_is_a_sentence(cli, monkeypatch, number):
     assert done.err.startswith(f"error: cannot write outputs/train.log: {os.strerror(number)}; free space")
 
 
+def test_a_disk_that_is_full_while_a_file_is_written_names_the_folder(cli, monkeypatch):
+    def fail(cfg):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("fmm.tasks.run_task", fail)
+    assert cli(["output_dir=mine"]).err.startswith("error: cannot write in mine: No space left on device; free space")
+
+
 def test_an_interruption_says_how_to_continue(cli, monkeypatch):
     def interrupt(cfg):
         raise KeyboardInterrupt

@@ -95,6 +95,8 @@ BROKEN = {
     "null text": ("f.jsonl", '{"text": "a", "label": 0}\n{"text": null, "label": 1}\n', "row 2 has an empty text"),
     "text is a number": ("f.jsonl", '{"text": 5, "label": 0}\n', "row 1 has 5 in column 'text', which is not a text"),
     "one class": ("f.csv", "text,label\na,x\nb,x\n", r"has one class only \('x' in column 'label'\)"),
+    "label nan": ("f.csv", "text,label\na,0\nb,nan\nc,1\n", "row 2 has no label in column 'label'"),
+    "labels in two cases": ("f.csv", "text,label\na,Yes\nb,yes\n", "labels 'Yes' and 'yes' .* differ in case only"),
     "no label": ("f.csv", "text,label\na,x\nb,\n", "row 2 has no label in column 'label'"),
     "regression": (
         "f.jsonl",

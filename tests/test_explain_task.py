@@ -10,6 +10,7 @@ import pytest
 from fmm import records
 from fmm.errors import FmmError
 from fmm.explain import work
+from fmm.explain.source import of_file
 from fmm.tasks import explain
 from tests.conftest import save_tiny_model
 
@@ -103,6 +104,18 @@ def test_file_with_and_without_labels(settings, tmp_path):
     assert explain.run(settings(f"explanation.file={bare}")).results["n_labelled"] == 0
 
 
+@pytest.mark.parametrize(("names", "expected"), [(["0", "1"], [1, 0, -1, -1, -1]), (["-1", "1"], [1, 0, 0, -1, -1])])
+def test_labels_of_a_file_are_read_as_those_of_training_data(tmp_path, names, expected):
+    path = write_csv(tmp_path / "a.csv", ["a,1.0", f"b,{names[0]}", "c,-1", "d,nan", "e,"])
+    assert of_file(path, {}, {}).gold(names).tolist() == expected
+
+
+def test_half_a_character_in_a_file_is_a_sentence(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "\\ud800"}\n')
+    with pytest.raises(FmmError, match="row 1 has half a character"):
+        of_file(tmp_path / "a.jsonl", {}, {})
+
+
 def test_order_and_scores_do_not_depend_on_the_parts(settings, tmp_path, monkeypatch):
     path = tmp_path / "t.jsonl"
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS), "utf-8")
@@ -143,6 +156,11 @@ def test_killed_half_way_it_continues(settings, tmp_path, monkeypatch, capsys):
         assert read(record, name).equals(read(fresh, name))
     assert not (record.directory / "parts").exists()
     assert explain.run(settings(*arguments)).created == record.created
+
+
+def test_a_label_is_one_run_however_it_is_named(settings):
+    keys = {explain.run(settings("text=great", f"target={name}")).key for name in ("1", "positive", "Positive")}
+    assert len(keys) == 1
 
 
 @pytest.mark.parametrize(

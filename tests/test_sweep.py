@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import threading
 from pathlib import Path
@@ -82,7 +83,7 @@ def test_ddp_in_a_sweep_is_refused_with_advice(cli, jobs_run, tmp_path):
 
 
 def test_directories_stay_short_whatever_is_swept(cli, jobs_run, tmp_path):
-    assert cli(["-m", "ratios=[0,0.5,1],[0,1]", "dataset=toy,rte", "checkpoint='a b/$HOME'"]).code == 0
+    assert cli(["-m", "task=racu", "ratios=[0,0.5,1],[0,1]", "dataset=toy,rte", "checkpoint='a b/$HOME'"]).code == 0
     assert jobs_run
     for path in only_sweep(tmp_path).rglob("*"):
         assert re.fullmatch(r"[A-Za-z0-9_.-]{1,40}", path.name)
@@ -102,3 +103,13 @@ def test_a_directory_of_ones_own_is_kept(cli, jobs_run, tmp_path):
     assert cli(["-m", "seed=0,1", "hydra.sweep.dir=mine"]).code == 0
     assert (tmp_path / "mine" / "1" / "job.log").exists()
     assert not (tmp_path / "multirun").exists()
+
+
+def test_a_full_disk_ends_a_sweep_with_a_sentence(cli, jobs_run, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("omegaconf.OmegaConf.save", full)
+    done = cli(["-m", "seed=0,1"])
+    assert done.code == 1 and not jobs_run and "Traceback" not in done.err
+    assert re.match(r"error: cannot write in multirun/\S+: No space left on device; free space", done.err)

@@ -9,7 +9,7 @@ import pytest
 from fmm import records
 from fmm.curves import curve_faithfulness, read_curve
 from fmm.errors import FmmError
-from fmm.tasks import check, curve_job, masf, racu
+from fmm.tasks import check, curve_job, masf, pipeline, racu
 from tests.conftest import save_tiny_model
 
 ROWS = 12
@@ -155,3 +155,18 @@ def test_a_label_by_number_and_by_name_is_one_run(settings):
 def test_without_masf_only_test_rows_are_tokenised(settings, tmp_path):
     racu.run(settings("measure=rand", "masf=none"))
     assert {path.parent.name for path in (tmp_path / "out").glob("cache/toy/*/*/input_ids.npy")} == {"test"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("measures=[grad_l3]", "grad_l3"),
+        ("target=neutral", "unknown target 'neutral'"),
+        ("explain=second", "explain=second needs a second text"),
+        ("ratios=[0,0.5]", "lack 1"),
+    ],
+)
+def test_a_pipeline_refuses_before_it_trains_what_its_curves_could_not_do(settings, monkeypatch, wrong, message):
+    monkeypatch.setattr("fmm.tasks.pipeline.train.run", None)
+    with pytest.raises(FmmError, match=message):
+        pipeline.run(settings(wrong, "checkpoint=null", task="pipeline"))

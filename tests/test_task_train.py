@@ -53,7 +53,7 @@ def test_every_shape_of_encoder_goes_from_a_users_file_to_a_tested_model(shape, 
     cfg = compose(
         "dataset=local", f"data.path={path}", "dataset.text=review", "dataset.text_pair=note", "dataset.label=verdict",
         f"model.name={tmp_path / 'base'}", "logger=none", "trainer=cpu", "training.max_epochs=1",
-        f"output_dir={tmp_path}", "ratios=[0,0.5,1]",
+        f"output_dir={tmp_path}", "ratios=[1,0,0.5]",
     )  # fmt: skip
     record = train.run(cfg)
     assert [row["masking_ratio"] for row in record.results["test_table"]] == [0.0, 0.5, 1.0]
@@ -192,6 +192,7 @@ def test_options_of_the_trainer_that_change_weights_name_the_run(toy):
     ]
     assert settings[0] == settings[3] and "trainer" not in settings[0]
     assert [chosen["trainer"] for chosen in settings[1:3]] == [{"accumulate_grad_batches": 2}, {"gradient_clip_val": 1}]
+    assert common.train_settings(toy("trainer=ddp_cpu2"), "data")["trainer"] == {"processes": 2}
 
 
 def test_a_full_disk_is_a_sentence_and_leaves_no_half_checkpoint(toy, tmp_path, monkeypatch):
@@ -206,7 +207,10 @@ def test_a_full_disk_is_a_sentence_and_leaves_no_half_checkpoint(toy, tmp_path, 
     assert not [*tmp_path.rglob("*.tmp"), *tmp_path.rglob("record.json")]
 
 
-@pytest.mark.parametrize("override", ["ratios=[]", "ratios=[0,0,1]", "dataset.metrics=[f1]", "trainer.precision=17"])
+@pytest.mark.parametrize(
+    "override",
+    ["ratios=[]", "ratios=[0.5,1]", "ratios=[0,0,1]", "target=neutral", "dataset.metrics=[f1]", "trainer.precision=17"],
+)
 def test_settings_that_would_fail_after_training_are_refused_before(toy, override):
     with pytest.raises(FmmError):
         train.run(toy("dry_run=true", override))

@@ -111,12 +111,7 @@ def _text(row: Mapping[str, Any], column: str, path: Path, number: int) -> str:
         )
     if value is None or not value.strip():
         raise FmmError(f"{path} row {number} has an empty text in column {column!r}; fill it in or drop the row")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise FmmError(
-            f"{path} row {number} has half a character ({error.object[error.start]!r}) in {column!r}; mend or drop it"
-        ) from error
+    check_characters(value, column, path, number)
     return value
 
 
@@ -129,10 +124,28 @@ def _label(row: Mapping[str, Any], column: str, path: Path, number: int) -> str:
             f"{path} row {number} has label {value!r}; labels are whole numbers or names, not {type(value).__name__}"
         )
     label = "" if value is None else str(value).strip()
-    if not label:
+    if not label or label.casefold() == "nan":  # what numpy writes where there is none
         raise FmmError(f"{path} row {number} has no label in column {column!r}; fill it in or drop the row")
-    # Table programs write whole numbers with a fraction where a cell of the column is empty: 1.0 is 1, as in Parquet.
+    return without_fraction(label)
+
+
+def without_fraction(label: str) -> str:
+    """A label without the fraction that table programs write where a cell of the column is empty: 1.0 is 1.
+
+    >>> without_fraction("1.0"), without_fraction("1.5"), without_fraction("v1.0")
+    ('1', '1.5', 'v1.0')
+    """
     return label.split(".")[0] if re.fullmatch(r"-?\d+\.0+", label, re.ASCII) else label
+
+
+def check_characters(value: str, column: str | None, path: Path, number: int) -> None:
+    """Refuse a text with half a character (a lone surrogate), which no tokenizer and no file takes."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise FmmError(
+            f"{path} row {number} has half a character ({error.object[error.start]!r}) in {column!r}; mend or drop it"
+        ) from error
 
 
 def _id(row: Mapping[str, Any], column: str, path: Path, number: int) -> int:
@@ -155,6 +168,13 @@ def _label_names(labels: list[str], path: Path, column: str) -> list[str]:
         raise FmmError(
             f"{path} has {len(names)} labels in column {column!r}; choose the label column with dataset.label="
         )
+    folded: dict[str, str] = {}
+    for name in sorted(names):
+        if (other := folded.setdefault(name.casefold(), name)) != name:
+            raise FmmError(
+                f"{path} has labels {other!r} and {name!r} in column {column!r}, which differ in case only; spell a "
+                "label in one way, as fmm finds labels by name in any case"
+            )
     try:
         return sorted(names, key=int)
     except ValueError:

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fmm.data.labels import find_label
+from fmm.data.local import check_characters, without_fraction
 from fmm.data.tables import read_table
 from fmm.errors import FmmError, nearest, unknown
 
@@ -46,6 +47,8 @@ class Source:
         found = []
         for row, label in enumerate(self.labels, start=1):
             number = -1 if label is None else find_label(label, label_names)
+            if number is None and label == "-1":  # the hub's "no label", unless the model has one of that name
+                number = -1
             if number is None:
                 raise FmmError(
                     f"{self.name} row {row}: {unknown('label', str(label), label_names)}, as the model has only these"
@@ -115,9 +118,10 @@ def _text(value: Any, column: str | None, path: Path, number: int) -> str:
     if not isinstance(value, str) or not value.strip():
         what = "an empty text" if value is None or isinstance(value, str) else f"{value!r}, which is not a text,"
         raise FmmError(f"{path} row {number} has {what} in column {column!r}; fill it in or drop the row")
+    check_characters(value, column, path, number)
     return value
 
 
 def _label(value: Any) -> str | None:
-    value = int(value) if isinstance(value, float) and value.is_integer() else value
-    return None if value is None or not str(value).strip() or str(value) == "-1" else str(value).strip()
+    label = "" if value is None else str(value).strip()
+    return None if label.casefold() in ("", "nan") else without_fraction(label)

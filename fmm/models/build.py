@@ -103,6 +103,12 @@ def load_model(name: str, label_names: Sequence[str], *, revision: str | None = 
     return model
 
 
+def label_names(name: str) -> list[str]:
+    """The labels of a classifier by number, from its configuration alone. Raises FmmError where it is not found."""
+    config = _from_pretrained(AutoConfig, "model", name)
+    return [str(config.id2label[label]) for label in sorted(config.id2label)]
+
+
 def check_vocabulary(model: Any, tokenizer: Any, name: str) -> None:
     """Refuse a tokenizer whose largest token id has no embedding in the model: they belong to different models."""
     rows, largest = model.get_input_embeddings().num_embeddings, max(tokenizer.get_vocab().values())

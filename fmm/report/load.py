@@ -167,7 +167,7 @@ def _leave_out_unconverged(group: Group) -> None:
     """Drop seeds whose unmasked metric is not above the dataset's convergence threshold (arXiv 2310.07819)."""
     for seed, model in group.models.items():
         threshold = model.results.get("convergence_threshold")
-        unmasked = model.results["test_table"][0][group.metric]
+        unmasked = min(model.results["test_table"], key=lambda row: row["masking_ratio"])[group.metric]
         if threshold is not None and unmasked <= threshold and seed in group.curves:
             del group.curves[seed]
             group.excluded[seed] = f"unmasked {group.metric} {unmasked:.3f} is not above {threshold:g}"

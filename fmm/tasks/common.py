@@ -18,6 +18,7 @@ from fmm.masking import STRATEGIES
 from fmm.metrics import NAMES as METRICS
 from fmm.models.build import folder_digest, identity
 from fmm.schema import BOUNDS
+from fmm.trainer import processes
 
 _TRAINING_DATA = ("max_train_rows", "max_eval_rows", "max_length")
 _TRAINER_DEFAULTS = {"gradient_clip_val": None, "gradient_clip_algorithm": None, "accumulate_grad_batches": 1}
@@ -100,12 +101,17 @@ def train_settings(cfg: DictConfig, fingerprint: str) -> dict[str, Any]:
 
 
 def _changed_trainer(cfg: DictConfig) -> dict[str, Any]:
-    """Options of the Trainer that change the weights, where they are not the defaults (which thus name as before)."""
-    return {
+    """What of the Trainer changes the weights, where it is not the default (which thus names as before).
+
+    Several processes make larger batches: `training.batch_size` is each one's.
+    """
+    changed = {
         name: cfg.trainer[name]
         for name, default in _TRAINER_DEFAULTS.items()
         if name in cfg.trainer and cfg.trainer[name] != default
     }
+    several = processes(container(cfg.trainer))
+    return changed | ({"processes": several} if several > 1 else {})
 
 
 def check_training(cfg: DictConfig) -> None:
@@ -117,8 +123,9 @@ def check_training(cfg: DictConfig) -> None:
     if cfg.masking.strategy not in STRATEGIES:
         raise unknown("masking strategy", str(cfg.masking.strategy), STRATEGIES)
     ratios = container(cfg.ratios)
-    if not ratios or len(set(ratios)) < len(ratios):
-        raise FmmError(f"ratios={ratios} {'holds a ratio twice' if ratios else 'is empty'}; give each ratio once")
+    if 0 not in ratios or len(set(ratios)) < len(ratios):
+        wrong = "holds a ratio twice" if 0 in ratios else "lacks 0, the unmasked test"
+        raise FmmError(f"ratios={ratios} {wrong}; give each ratio once, such as ratios=[0,0.5,1]")
     measured = [*cfg.dataset.metrics, cfg.dataset.checkpoint_metric]
     if wrong := next((name for name in measured if name not in METRICS), None):
         raise unknown("metric", str(wrong), METRICS)

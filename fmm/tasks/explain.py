@@ -16,10 +16,12 @@ from fmm.explain.evidence import evidence_table
 from fmm.explain.source import Source
 from fmm.explain.work import Job
 from fmm.measures import build_all
+from fmm.models import build
 from fmm.records import Record, Run
 from fmm.report import explain_page, terminal
 from fmm.report.verdict import stored_verdict
 from fmm.tasks.common import TrainedModel, container, datamodule, quiet_transformers, trained_model
+from fmm.tasks.curve_job import target_name
 from fmm.tasks.explain_job import forecast, input_ends, notes_on, prepare
 
 
@@ -36,7 +38,7 @@ def run(cfg: DictConfig) -> Record | None:
     measures = chosen_measures(cfg, trained)
     source = given or (sources.of_file(path, container(cfg.dataset), cfg.explanation) if path else _split(cfg, data))
     _check_texts(cfg, source)
-    run = _open(cfg, trained, source, measures)
+    run = _open(cfg, trained, source, measures, _known_labels(trained, data))
     if cfg.dry_run:
         print(forecast(run, prepare(cfg, trained.directory, source, measures, _labels(cfg, data))))
         return None
@@ -118,12 +120,19 @@ def _measure_was_chosen() -> bool:
     return any(override.lstrip("+").split("=")[0].split(".")[0] == "measure" for override in overrides)
 
 
-def _open(cfg: DictConfig, trained: TrainedModel, source: Source, measures: list[dict[str, Any]]) -> Run:
+def _known_labels(trained: TrainedModel, data: Any) -> list[str]:
+    """The names that a label may be given by: those of the data, else those of the checkpoint."""
+    return data.info.label_names if data is not None else build.label_names(str(trained.directory))
+
+
+def _open(
+    cfg: DictConfig, trained: TrainedModel, source: Source, measures: list[dict[str, Any]], names: list[str]
+) -> Run:
     settings = {
         "model": trained.settings(),
         "dataset": cfg.dataset.name,
         "measures": measures,
-        "target": container(cfg.target),
+        "target": target_name(container(cfg.target), names),
         "explain": cfg.explain,
         "seed": cfg.seed,
         "dtype": cfg.inference.dtype,

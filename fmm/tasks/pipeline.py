@@ -28,7 +28,11 @@ def run(cfg: DictConfig) -> Record | None:
     Measures are those of `measures=`, default all of the paper's with beam_10. `task.plain=true` trains the plain
     model too, so that the report can say what masked fine-tuning costs on unmasked text.
     """
+    if cfg.measures is None:
+        cfg = _changed(cfg, "measures", list(MEASURES))
+    racu.check_values(cfg)  # what would fail after training fails before it
     if cfg.checkpoint is None:
+        racu.check_rows(cfg, datamodule(cfg))
         strategies = [cfg.masking.strategy] + (["none"] if cfg.task.plain and cfg.masking.strategy != "none" else [])
         for strategy in strategies:
             print(f"== train ({strategy})", flush=True)
@@ -37,8 +41,6 @@ def run(cfg: DictConfig) -> Record | None:
                 print("done already")
             else:
                 train.run(step)
-    if cfg.measures is None:
-        cfg = _changed(cfg, "measures", list(MEASURES))
     if cfg.dry_run and not _trained(cfg):
         print("the forecast of the curves needs the trained model: train first, or give checkpoint=")
         return None

@@ -41,14 +41,25 @@ def run(cfg: DictConfig) -> Record | None:
 
 def check(cfg: DictConfig) -> Subject:
     """Refuse what cannot work before anything is loaded. Returns the model and data."""
+    check_values(cfg)
+    subject = Subject.of(cfg)
+    check_rows(cfg, subject.data)
+    return subject
+
+
+def check_values(cfg: DictConfig) -> None:
+    """Refuse values of which no curve could be made, whatever the data. Raises FmmError."""
     check_ratios(container(cfg.ratios))
     measures(cfg)
     if cfg.masf not in (*masf.KINDS, "none"):
         raise unknown("masf", str(cfg.masf), (*masf.KINDS, "none"))
     if cfg.explain not in TEXTS:
         raise unknown("explain", str(cfg.explain), TEXTS)
-    subject = Subject.of(cfg)
-    info, rows = subject.data.info, subject.data.raw("test")
+
+
+def check_rows(cfg: DictConfig, data: Any) -> None:
+    """Refuse a target or a text that the data have not. Raises FmmError."""
+    info, rows = data.info, data.raw("test")
     if cfg.explain != "first" and len(info.text_fields) < 2:
         raise FmmError(f"explain={cfg.explain} needs a second text, which {info.name} has not; give explain=first")
     target_name(container(cfg.target), info.label_names)
@@ -57,7 +68,6 @@ def check(cfg: DictConfig) -> Subject:
         raise FmmError(
             f"{unlabelled} of {len(rows)} test rows have no gold label; give target=predicted to explain them"
         )
-    return subject
 
 
 def measures(cfg: DictConfig) -> list[Measure]:

@@ -27,7 +27,7 @@ def test(cfg: DictConfig, model: Path, data: Any) -> tuple[list[dict[str, Any]],
     (a row per example and ratio, the columns of a curve), and the work done.
     """
     classifier, _ = load_classifier(str(model))
-    ratios = [float(ratio) for ratio in container(cfg.ratios)]
+    ratios = sorted(float(ratio) for ratio in container(cfg.ratios))
     parts: list[dict[str, list[Any]]] = []
     work = {"n_forward": 0, "n_tokens": 0}
     for start in range(0, len(data.test), _CHUNK):

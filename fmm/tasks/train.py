@@ -22,6 +22,7 @@ from fmm.records import Record, Run
 from fmm.report.training import draw_random_masking
 from fmm.tasks import forecast, random_masking
 from fmm.tasks.common import check_training, container, datamodule, is_main_process, quiet_transformers, train_run
+from fmm.tasks.curve_job import target_name
 from fmm.tracking import tracker
 from fmm.trainer import build_trainer, check_trainer
 
@@ -32,6 +33,9 @@ def run(cfg: DictConfig) -> Record | None:
     check_trainer(cfg)
     quiet_transformers()
     data = datamodule(cfg)
+    target_name(
+        container(cfg.target), data.info.label_names
+    )  # training has no use for it, a later task would refuse it
     job = train_run(cfg, data.training_fingerprint)
     if not is_main_process():  # one of DDP's helpers: it only fits
         _fit(cfg, job, data, *_prepare(cfg, data))
@@ -54,7 +58,7 @@ def run(cfg: DictConfig) -> Record | None:
 
 
 def _same_test(record: Record, cfg: DictConfig, data: Any) -> bool:
-    wanted = {"max_test_rows": cfg.data.max_test_rows, "ratios": container(cfg.ratios)}
+    wanted = {"max_test_rows": cfg.data.max_test_rows, "ratios": sorted(container(cfg.ratios))}
     return record.results["test"] == wanted
 
 
@@ -190,7 +194,7 @@ def _results(
         "checkpoint_metric": info.checkpoint_metric,
         "jain_metric": info.jain_metric,
         "convergence_threshold": info.convergence_threshold,
-        "test": {"max_test_rows": cfg.data.max_test_rows, "ratios": container(cfg.ratios)},
+        "test": {"max_test_rows": cfg.data.max_test_rows, "ratios": sorted(container(cfg.ratios))},
         "test_table": table,
         "majority": {"label": info.label_names[majority], **values},
         "data": rows,

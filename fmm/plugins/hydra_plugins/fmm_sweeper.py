@@ -13,7 +13,8 @@ from hydra.core.utils import JobReturn
 from omegaconf import OmegaConf
 
 from fmm import overrides, sweep
-from fmm.errors import FmmError
+from fmm.cli import report
+from fmm.errors import FmmError, of_disk
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +24,15 @@ class Sweeper(BasicSweeper):
 
     def sweep(self, arguments: list[str]) -> list[JobReturn]:
         """Run every job, print which failed and why, and exit with 1 if any did."""
+        try:
+            return self._sweep(arguments)
+        except OSError as error:  # Hydra would show its traceback
+            assert self.config is not None
+            if (sentence := of_disk(error, self.config.hydra.sweep.dir)) is None:
+                raise
+            raise SystemExit(report(sentence)) from error
+
+    def _sweep(self, arguments: list[str]) -> list[JobReturn]:
         assert self.config is not None and self.launcher is not None and self.hydra_context is not None
         parsed = OverridesParser.create(self.hydra_context.config_loader).parse_overrides(
             [*self._parse_config(), *arguments]

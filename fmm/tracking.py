@@ -168,11 +168,12 @@ TRACKERS: dict[str, type[Tracker]] = {"none": Tracker, "csv": CsvTracker, "wandb
 
 
 def check(cfg: DictConfig) -> None:
-    """Refuse a logger that is unknown or not installed, before any work. Raises FmmError."""
+    """Refuse a logger that is unknown, not installed or in no mode of its own, before any work. Raises FmmError."""
     name = str(cfg.logger.name)
     if name not in TRACKERS:
         raise unknown("logger", name, TRACKERS)
     if name == "wandb":
+        wandb_start.check_mode(str(cfg.logger.mode))
         wandb_start.package()
 
 

@@ -12,7 +12,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from fmm.errors import FmmError, first_line
+from fmm.errors import FmmError, first_line, unknown
+
+MODES = ("online", "offline", "disabled", "dryrun", "run", "shared")  # W&B's own
+
+
+def check_mode(wanted: str) -> None:
+    """Refuse a mode that W&B does not know, from the environment or the settings. Raises FmmError."""
+    environment = os.environ.get("WANDB_MODE")
+    if environment and environment not in MODES:
+        raise unknown("value of the environment variable WANDB_MODE", environment, MODES)
+    if wanted not in ("auto", *MODES):
+        raise unknown("logger.mode", wanted, ("auto", *MODES))
 
 
 def wandb_mode(wanted: str) -> tuple[str, str | None]:

@@ -162,6 +162,14 @@ def test_a_logger_is_checked_before_any_work(compose, monkeypatch):
             run_task(misspelt)
 
 
+def test_a_mode_that_wandb_does_not_know_is_a_sentence(compose, monkeypatch, directory):
+    with pytest.raises(FmmError, match=r"unknown logger\.mode 'ofline'; did you mean offline"):
+        tracking.check(compose("logger=wandb", "logger.mode=ofline"))
+    monkeypatch.setenv("WANDB_MODE", "onlin")
+    with pytest.raises(FmmError, match="WANDB_MODE 'onlin'; did you mean online"):
+        tracking.tracker(compose("logger=wandb"), directory)
+
+
 def test_wandb_never_asks_at_a_terminal(compose, monkeypatch, directory):
     terminal = SimpleNamespace(isatty=lambda: True)
     monkeypatch.setattr("sys.stdin", terminal)

@@ -18,7 +18,7 @@ from hydra.core.plugins import Plugins
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from fmm.errors import FmmError, of_disk
+from fmm.errors import FmmError, first_line, of_disk
 
 SWEEP_KEY = "hydra.sweep.dir"
 PLUGINS = str(Path(__file__).parent / "plugins")  # Hydra finds plugins in the namespace `hydra_plugins` only
@@ -125,7 +125,9 @@ def job_directory(directory: Path, arguments: Sequence[str], cfg: DictConfig) ->
             (directory / "FAILED").unlink()
         except BaseException as error:
             traceback.print_exception(error, file=file)
-            mark_failed(directory, of_disk(error, cfg.get("output_dir")) or error)
+            shown = of_disk(error, cfg.get("output_dir")) or error
+            mark_failed(directory, shown)
+            log.error("job %s failed: %s", directory.name, why(shown))
             if isinstance(error, SystemExit):  # must not end the sweep
                 raise RuntimeError(f"the job exited with {error.code}") from error
             raise
@@ -135,8 +137,14 @@ def job_directory(directory: Path, arguments: Sequence[str], cfg: DictConfig) ->
 
 def mark_failed(directory: Path, error: BaseException) -> None:
     """Write the mark of a failed job: one line that says why."""
-    reason = str(error) if isinstance(error, FmmError) else f"{type(error).__name__}: {error}"
-    (directory / "FAILED").write_text(f"{reason}\n", encoding="utf-8")
+    (directory / "FAILED").write_text(f"{why(error)}\n", encoding="utf-8")
+
+
+def why(error: BaseException) -> str:
+    """Return in one line what an error says."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted: the same command continues"
+    return str(error) if isinstance(error, FmmError) else f"{type(error).__name__}: {first_line(error)}"
 
 
 def summarise(directory: Path, jobs: Sequence[Sequence[str]]) -> int:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
-import netrc
-import os
 import secrets
-import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from urllib.parse import urlsplit
 
 from omegaconf import DictConfig, OmegaConf
 
+from fmm import wandb_start
 from fmm.errors import FmmError, first_line, unknown
 
 Row = Mapping[str, Any]
@@ -94,28 +91,30 @@ class WandbTracker(Tracker):
 
     def __init__(self, cfg: DictConfig, directory: Path) -> None:
         super().__init__(cfg, directory)
-        wandb = _wandb()
-        mode, reason = wandb_mode(str(cfg.logger.mode))
+        wandb = wandb_start.package()
+        mode, reason = wandb_start.wandb_mode(str(cfg.logger.mode))
         if reason:
-            _say_once(f"W&B works offline ({reason}); `wandb sync {directory}/wandb/offline-run-*` uploads it later")
+            runs = f"{directory.parents[2]}/*/*/*/wandb/offline-run-*"  # said once for all runs of this process
+            _say_once(f"W&B works offline ({reason}); `wandb sync {runs}` uploads its runs later")
         directory.mkdir(parents=True, exist_ok=True)
         self._id_file = directory / "wandb_run_id.txt"
         try:
-            self.run = wandb.init(
-                project=cfg.logger.project,
-                entity=cfg.logger.entity,
-                dir=str(directory),
-                id=self._run_id(),
-                name=directory.name,
-                group=_sweep(),
-                job_type=directory.parent.parent.name,
-                tags=list(cfg.logger.tags),
-                config=OmegaConf.to_container(cfg, resolve=True),
-                mode=mode,
-                resume="allow" if mode == "online" else None,
-                reinit="finish_previous",
-                settings=wandb.Settings(silent=True, console="off"),
-            )
+            with wandb_start.unattended():
+                self.run = wandb.init(
+                    project=cfg.logger.project,
+                    entity=cfg.logger.entity,
+                    dir=str(directory),
+                    id=self._run_id(),
+                    name=directory.name,
+                    group=_sweep(),
+                    job_type=directory.parent.parent.name,
+                    tags=list(cfg.logger.tags),
+                    config=OmegaConf.to_container(cfg, resolve=True),
+                    mode=mode,
+                    resume="allow" if mode == "online" else None,
+                    reinit="finish_previous",
+                    settings=wandb.Settings(silent=True, console="off"),
+                )
         except wandb.Error as error:
             raise FmmError(
                 f"W&B does not start in mode {mode!r} ({first_line(error)}); give logger.mode=offline, or logger=csv"
@@ -168,49 +167,20 @@ class WandbTracker(Tracker):
 TRACKERS: dict[str, type[Tracker]] = {"none": Tracker, "csv": CsvTracker, "wandb": WandbTracker}
 
 
-def tracker(cfg: DictConfig, run_directory: Path | str) -> Tracker:
-    """Return the tracker of `cfg.logger.name` for a run with this directory, `<output>/<task>/<dataset>/<run>`."""
+def check(cfg: DictConfig) -> None:
+    """Refuse a logger that is unknown, not installed or in no mode of its own, before any work. Raises FmmError."""
     name = str(cfg.logger.name)
     if name not in TRACKERS:
         raise unknown("logger", name, TRACKERS)
-    return TRACKERS[name](cfg, Path(run_directory))
+    if name == "wandb":
+        wandb_start.check_mode(str(cfg.logger.mode))
+        wandb_start.package()
 
 
-def wandb_mode(wanted: str) -> tuple[str, str | None]:
-    """Return W&B's mode and, where `auto` means offline, the reason."""
-    if os.environ.get("WANDB_MODE"):
-        return os.environ["WANDB_MODE"], None
-    if wanted != "auto":
-        return wanted, None
-    url = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai"))
-    host = url.hostname or ""
-    if not os.environ.get("WANDB_API_KEY") and not _logged_in(host):
-        return "offline", "no API key; `wandb login` stores one"
-    try:
-        socket.create_connection((host, url.port or 443), timeout=3).close()
-    except OSError:
-        return "offline", f"{host} cannot be reached"
-    return "online", None
-
-
-def _wandb() -> Any:
-    """The package, which is wanted by `logger=wandb` alone."""
-    try:
-        import wandb
-    except ImportError as error:
-        raise FmmError(
-            f"logger=wandb cannot load the package wandb ({first_line(error)}); pip install wandb, or give logger=csv"
-        ) from error
-    return wandb
-
-
-def _logged_in(host: str) -> bool:
-    """Return whether `wandb login` has been used for this host; it leaves an entry in the netrc file."""
-    path = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
-    try:
-        return host in netrc.netrc(path).hosts
-    except (OSError, netrc.NetrcParseError):
-        return False
+def tracker(cfg: DictConfig, run_directory: Path | str) -> Tracker:
+    """Return the tracker of `cfg.logger.name` for a run with this directory, `<output>/<task>/<dataset>/<run>`."""
+    check(cfg)
+    return TRACKERS[str(cfg.logger.name)](cfg, Path(run_directory))
 
 
 def _sweep() -> str | None:

@@ -14,12 +14,17 @@ from fmm.sweep import new_directory, sweep_name
 
 @pytest.fixture
 def jobs_run(monkeypatch):
-    """Replace the tasks; those of `dataset=cola` raise. The list holds (dataset, seed, sweep)."""
+    """Replace the tasks; those of `dataset=cola` raise, and `rte` with seed 1 is interrupted.
+
+    The list holds (dataset, seed, sweep).
+    """
     started = []
 
     def run(cfg):
         started.append((cfg.dataset.name, cfg.seed, sweep_name()))
         print(f"working on {cfg.dataset.name}")
+        if cfg.dataset.name == "rte" and cfg.seed == 1:
+            raise KeyboardInterrupt
         if cfg.dataset.name == "cola":
             raise RuntimeError("the disk is on fire")
 
@@ -33,14 +38,14 @@ def only_sweep(folder: Path) -> Path:
 
 
 def test_every_job_leaves_its_log_and_settings_in_one_sweep(cli, jobs_run, tmp_path):
-    done = cli(["-m", "seed=0,1", "dataset=toy,rte"])
+    done = cli(["-m", "seed=0,2", "dataset=toy,rte"])
     assert done.code == 0
     sweep = only_sweep(tmp_path)
-    assert jobs_run == [(name, seed, sweep.name) for seed in (0, 1) for name in ("toy", "rte")]
+    assert jobs_run == [(name, seed, sweep.name) for seed in (0, 2) for name in ("toy", "rte")]
     assert sorted(path.name for path in sweep.iterdir() if path.is_dir()) == ["0", "1", "2", "3"]
-    assert (sweep / "3" / "overrides.txt").read_text() == "seed=1\ndataset=rte\n"
+    assert (sweep / "3" / "overrides.txt").read_text() == "seed=2\ndataset=rte\n"
     assert "working on rte" in (sweep / "3" / "job.log").read_text()
-    assert "seed: 1" in (sweep / "3" / "config.yaml").read_text()
+    assert "seed: 2" in (sweep / "3" / "config.yaml").read_text()
     assert not list(sweep.rglob("FAILED"))
     assert "4 of 4 jobs done" in done.out
 
@@ -113,3 +118,22 @@ def test_a_full_disk_ends_a_sweep_with_a_sentence(cli, jobs_run, monkeypatch):
     done = cli(["-m", "seed=0,1"])
     assert done.code == 1 and not jobs_run and "Traceback" not in done.err
     assert re.match(r"error: cannot write in multirun/\S+: No space left on device; free space", done.err)
+
+
+def test_an_interrupted_sweep_says_what_is_done_and_what_is_not(cli, jobs_run, tmp_path):
+    done = cli(["-m", "dataset=toy,rte,toy", "seed=1"])
+    assert done.code == 130
+    assert len(jobs_run) == 2
+    sweep = only_sweep(tmp_path)
+    assert (sweep / "1" / "FAILED").read_text() == "interrupted: the same command continues\n"
+    for text in (done.out, (sweep / "summary.txt").read_text()):
+        assert "1 of 3 jobs done" in text
+        assert "it never started" in text
+
+
+def test_a_failing_job_says_why_at_once(cli, jobs_run, tmp_path):
+    done = cli(["-m", "dataset=cola,broken,toy"])
+    assert done.code == 1
+    before_the_summary = done.out.split("1 of 3 jobs done")[0]
+    assert "job 0 failed: RuntimeError: the disk is on fire" in before_the_summary
+    assert "job 1 failed: unknown dataset 'broken'" in before_the_summary

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from fmm import records
+from fmm import records, tracking
 from fmm.curves import curve_faithfulness, read_curve
 from fmm.errors import FmmError
 from fmm.tasks import check, curve_job, masf, pipeline, racu
@@ -44,6 +44,27 @@ def test_a_record_holds_everything_and_is_found_again(settings, monkeypatch, cap
     assert set(curves[0].masf) == {"authors", "calibrated"} and len(found["masf"]["authors"]) == 4
     monkeypatch.setattr("fmm.tasks.subject.load_classifier", None)  # the second time no model is needed
     assert racu.run(settings("measure=loo_sign")).key == record.key
+
+
+def test_every_curve_is_shown_with_its_own_measure_before_its_record(settings, monkeypatch):
+    shown = []
+
+    class Shown(tracking.Tracker):
+        def curve(self, name, rows):
+            assert not (self.directory / records.RECORD).exists()
+            shown.append((self.directory.name.split("-")[0], self.cfg.measure.name, self.cfg.measures))
+
+        def summary(self, values):
+            shown.append(values)
+
+    monkeypatch.setitem(tracking.TRACKERS, "none", Shown)
+    summary = {"acu": 0.0, "racu": None, "racu_undefined": "no drop"}
+    whole = racu.summarise
+    monkeypatch.setattr(racu, "summarise", lambda *given: whole(*given) | summary)
+    racu.run(settings("measures=[grad_l2,{name: int_grad_sign, steps: 2}]", "masf=none"))
+    curves, values = shown[::2], shown[1::2]
+    assert curves == [(name, name, None) for name in ("rand", "grad_l2", "int_grad_sign")]
+    assert all(found.items() >= summary.items() and found["n_forward"] for found in values)
 
 
 def test_an_interrupted_run_goes_on_to_the_same_bytes(settings, monkeypatch, tmp_path):

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fmm import tracking
+from fmm import tracking, wandb_start
 from fmm.errors import FmmError
 
 ROWS = [
@@ -94,19 +94,19 @@ def test_wandb_is_offline_without_key_or_network_and_says_so(monkeypatch, tmp_pa
     for name in ("WANDB_MODE", "WANDB_API_KEY", "WANDB_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    assert tracking.wandb_mode("auto") == ("offline", "no API key; `wandb login` stores one")
-    assert tracking.wandb_mode("online") == ("online", None)
+    assert wandb_start.wandb_mode("auto") == ("offline", "no API key; `wandb login` stores one")
+    assert wandb_start.wandb_mode("online") == ("online", None)
     (tmp_path / "netrc").write_text("machine api.wandb.ai login user password made-up\n")
 
     def refuse(address, timeout):
         raise OSError
 
     monkeypatch.setattr("socket.create_connection", refuse)
-    assert tracking.wandb_mode("auto") == ("offline", "api.wandb.ai cannot be reached")
+    assert wandb_start.wandb_mode("auto") == ("offline", "api.wandb.ai cannot be reached")
     monkeypatch.setattr("socket.create_connection", lambda address, timeout: SimpleNamespace(close=lambda: None))
-    assert tracking.wandb_mode("auto") == ("online", None)
+    assert wandb_start.wandb_mode("auto") == ("online", None)
     monkeypatch.setenv("WANDB_MODE", "disabled")
-    assert tracking.wandb_mode("auto") == ("disabled", None)
+    assert wandb_start.wandb_mode("auto") == ("disabled", None)
 
 
 def test_csv_leaves_a_file_for_the_curve_and_the_summary(compose, directory):
@@ -147,3 +147,45 @@ def test_wandb_that_is_not_installed_is_a_sentence(compose, monkeypatch, directo
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(FmmError, match="pip install wandb"):
         tracking.tracker(compose("logger=wandb"), directory)
+
+
+def test_a_logger_is_checked_before_any_work(compose, monkeypatch):
+    from fmm.tasks import run_task
+
+    missing, misspelt = compose("task=train", "logger=wandb"), compose("task=racu", "logger.name=wandbb")
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with monkeypatch.context() as patched:
+        patched.setattr("importlib.import_module", lambda name: pytest.fail(f"{name} was started"))
+        with pytest.raises(FmmError, match="pip install wandb"):
+            run_task(missing)
+        with pytest.raises(FmmError, match="unknown logger 'wandbb'"):
+            run_task(misspelt)
+
+
+def test_a_mode_that_wandb_does_not_know_is_a_sentence(compose, monkeypatch, directory):
+    with pytest.raises(FmmError, match=r"unknown logger\.mode 'ofline'; did you mean offline"):
+        tracking.check(compose("logger=wandb", "logger.mode=ofline"))
+    monkeypatch.setenv("WANDB_MODE", "onlin")
+    with pytest.raises(FmmError, match="WANDB_MODE 'onlin'; did you mean online"):
+        tracking.tracker(compose("logger=wandb"), directory)
+
+
+def test_wandb_never_asks_at_a_terminal(compose, monkeypatch, directory):
+    terminal = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr("sys.stdin", terminal)
+    asked = []
+    monkeypatch.setattr("wandb.init", lambda **settings: asked.append(sys.stdin.isatty()) or FakeRun())
+    tracking.tracker(compose("logger=wandb"), directory).finish()
+    assert asked == [False]
+    assert sys.stdin is terminal
+
+
+def test_the_hint_names_the_offline_runs_of_all_jobs(compose, fake_wandb, monkeypatch, tmp_path, capsys):
+    monkeypatch.delenv("WANDB_MODE")
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setattr(tracking, "_said", set())
+    for name in ("first", "second"):
+        tracking.tracker(compose("logger=wandb"), tmp_path / "racu" / "toy" / name).finish()
+    (line,) = capsys.readouterr().out.splitlines()
+    assert f"`wandb sync {tmp_path}/*/*/*/wandb/offline-run-*`" in line

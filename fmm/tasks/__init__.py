@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from fmm import tracking
 from fmm.errors import unknown
 
 if TYPE_CHECKING:
@@ -23,4 +24,5 @@ def run_task(cfg: DictConfig) -> Any:
     name = cfg.task.name
     if name not in TASKS:
         raise unknown("task", name, TASKS)
+    tracking.check(cfg)
     return importlib.import_module(f"fmm.tasks.{name}").run(cfg)

@@ -27,6 +27,7 @@ from fmm.tasks import racu
 from fmm.tasks.common import quiet_transformers
 from fmm.tasks.curve_job import CurveJob, row_chunks
 from fmm.tasks.subject import Subject
+from fmm.tracking import tracker
 
 
 class Reversed(Measure):
@@ -96,7 +97,8 @@ def run(cfg: DictConfig) -> Record | None:
     keys = {name: record.key for name, record in sorted(curves.items())}
     settings = {"curves": keys, "seed": cfg.seed, "masf": results["masf"] and sorted(results["masf"])}
     job = records.open_run(cfg.output_dir, "check", cfg.dataset.name, f"{chosen[0].name}-s{cfg.seed}", settings)
-    with job.lock():
+    with job.lock(), tracker(cfg, job.directory) as track:
+        track.summary({f"acu/{o.name}": o.acu for o in outcomes} | {"n_examples": results["n_examples"]})
         record = job.finish(results)
     print(_text(outcomes, results))
     print(f"record: {record.directory / records.RECORD}")

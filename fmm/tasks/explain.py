@@ -23,6 +23,7 @@ from fmm.report.verdict import stored_verdict
 from fmm.tasks.common import TrainedModel, container, datamodule, quiet_transformers, trained_model
 from fmm.tasks.curve_job import target_name
 from fmm.tasks.explain_job import forecast, input_ends, notes_on, prepare
+from fmm.tracking import Tracker, tracker
 
 
 def run(cfg: DictConfig) -> Record | None:
@@ -47,7 +48,8 @@ def run(cfg: DictConfig) -> Record | None:
             run.clear()
         record = run.record()
         if record is None:
-            record = _explain(cfg, run, trained, source, measures, data)
+            with tracker(cfg, run.directory) as track:
+                record = _explain(cfg, run, trained, source, measures, data, track)
         else:
             print(f"done already ({record.created}); force=true does it again")
     if source.kind == "text":
@@ -150,7 +152,13 @@ def _labels(cfg: DictConfig, data: Any) -> list[str] | None:
 
 
 def _explain(
-    cfg: DictConfig, run: Run, trained: TrainedModel, source: Source, measures: list[dict[str, Any]], data: Any
+    cfg: DictConfig,
+    run: Run,
+    trained: TrainedModel,
+    source: Source,
+    measures: list[dict[str, Any]],
+    data: Any,
+    track: Tracker,
 ) -> Record:
     job = prepare(cfg, trained.directory, source, measures, _labels(cfg, data))
     notes = notes_on(job)
@@ -175,6 +183,7 @@ def _explain(
         "predicted_targets": int(sum(examples["target_is_prediction"].to_pylist())),
         "files": ["tokens.parquet", "words.parquet", "examples.parquet", "explain.html"],
     }
+    track.summary({name: results[name] for name in ("accuracy", "n_examples", "n_labelled", "predicted_targets")})
     record = run.finish(results)
     work.remove_parts(run)
     return record

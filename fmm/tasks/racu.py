@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from fmm import masf, records
 from fmm.curves import Curve, curve_faithfulness, from_table
@@ -22,9 +22,10 @@ from fmm.tasks.curve_job import CurveJob, target_name
 from fmm.tasks.forecast import duration
 from fmm.tasks.masf_fit import fitted
 from fmm.tasks.subject import Subject
-from fmm.tracking import tracker
+from fmm.tracking import Tracker, tracker
 
 BASELINE = "rand"
+_SUMMARY = ("acu", "racu", "racu_undefined", "n_examples", "seconds", "n_forward")
 
 
 def run(cfg: DictConfig) -> Record | None:
@@ -121,15 +122,21 @@ def curve(cfg: DictConfig, subject: Subject, measure: Measure, baseline: Record 
         if record is not None:
             print(f"{job.directory / 'curve.parquet'} is missing or damaged; computing it again", flush=True)
             job.clear()
-        with tracker(cfg, job.directory) as track:
-            record = _compute(cfg, subject, measure, baseline, job)
-            track.curve("curve", record.results["curve"])
-            found = record.results
-            track.summary({name: found[name] for name in ("acu", "racu", "n_examples", "seconds", "n_forward")})
-        return record
+        with tracker(_shown(cfg, measure), job.directory) as track:
+            return _compute(cfg, subject, measure, baseline, job, track)
 
 
-def _compute(cfg: DictConfig, subject: Subject, measure: Measure, baseline: Record | None, job: Run) -> Record:
+def _shown(cfg: DictConfig, measure: Measure) -> DictConfig:
+    """The configuration as a logger shows it: with the measure of this very curve, be it the baseline's."""
+    shown = cfg.copy()
+    OmegaConf.update(shown, "measure", {"name": measure.name, **options_of(measure)}, merge=False)
+    shown.measures = None
+    return shown
+
+
+def _compute(
+    cfg: DictConfig, subject: Subject, measure: Measure, baseline: Record | None, job: Run, track: Tracker
+) -> Record:
     fits = {} if cfg.masf == "none" else fitted(subject)
     reference = None if baseline is None else _read(baseline)
     eraser = _eraser(cfg, subject, measure, bool(fits))
@@ -140,6 +147,8 @@ def _compute(cfg: DictConfig, subject: Subject, measure: Measure, baseline: Reco
     kinds = {kind: _shares(found, kind, model) for kind, model in fits.items()}
     results |= {"baseline_key": job.key if baseline is None else baseline.key, "seconds": round(cost["seconds"], 3)}
     results |= {"n_forward": cost["forward"], "forward_equivalents": cost["equivalents"], "n_tokens": cost["tokens"]}
+    track.curve("curve", results["curve"])  # before the record, which says that nothing is left to do
+    track.summary({name: results[name] for name in _SUMMARY})
     record = job.finish({**results, "n_scored": cost["scored"], "masf": kinds or None}, cost["seconds"])
     shutil.rmtree(job.directory / "parts", ignore_errors=True)
     return record

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from fmm.errors import unknown
+from fmm.errors import FmmError, unknown
 from fmm.models.classifier import Classifier, load_classifier
-from fmm.tasks.common import TrainedModel, datamodule, label_mapping, trained_model
+from fmm.tasks.common import TrainedModel, datamodule, label_mapping, train_command, trained_model
 
 
 @dataclass
@@ -56,7 +56,13 @@ class Subject:
         if dtype not in ("float32", "bfloat16"):
             raise unknown("inference.dtype", dtype, ("float32", "bfloat16"))
         device = "cpu" if self.cfg.trainer.accelerator == "cpu" else "auto"
-        classifier, tokenizer = load_classifier(str(self.trained.directory), device, getattr(torch, dtype))
+        try:
+            classifier, tokenizer = load_classifier(str(self.trained.directory), device, getattr(torch, dtype))
+        except FmmError as error:
+            if self.cfg.checkpoint is not None:
+                raise
+            reason = str(error).rpartition(";")[0] or str(error)  # its remedy is for a model of another's making
+            raise FmmError(f"{reason}; train it again with: {train_command(self.cfg)} force=true") from error
         with classifier.explaining():  # the first pass tries a shortcut out: no part of any curve's cost
             classifier.logits({"input_ids": torch.tensor([[classifier.mask_id]], device=classifier.device)})
         _order_labels(classifier, self.data.info.label_names, str(self.trained.directory))

@@ -47,6 +47,9 @@ class Sweeper(BasicSweeper):
                 results += self.launcher.launch(batch, initial_job_idx=start)
             except Exception as error:  # a parallel launcher lost a process; the jobs' marks say which did not finish
                 log.error("the launcher failed: %s", error)
+            except KeyboardInterrupt:
+                sweep.summarise(directory, jobs)
+                raise
         if sweep.summarise(directory, jobs):
             raise SystemExit(1)
         return results
@@ -69,9 +72,8 @@ class Sweeper(BasicSweeper):
         conf = next(Path(source.path) for source in sources if source.provider == "main")
         try:
             overrides.check_job(conf, tuple(job))
-        except FmmError as error:
+        except FmmError:
             with contextlib.suppress(FmmError), sweep.job_directory(directory, job, OmegaConf.create()):
                 raise
-            log.error("job %s cannot run: %s", directory.name, error)
             return False
         return True

@@ -145,6 +145,9 @@ def test_interrupted_run_resumes_and_ends_as_an_uninterrupted_one(toy, tmp_path,
     assert without_times(resumed) == without_times(whole)
     weights = [(r.directory / "model" / "model.safetensors").read_bytes() for r in (whole, resumed)]
     assert weights[0] == weights[1]
+    hint = rf"or give checkpoint={resumed.directory}, which differs in trainer\.processes alone \(None there, 8 here\)"
+    with pytest.raises(FmmError, match=hint):
+        common.trained_model(toy("trainer.devices=8"))
 
 
 def test_checkpoint_loads_with_weights_only_and_a_damaged_one_is_said(toy, monkeypatch, capsys, tmp_path):

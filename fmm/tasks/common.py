@@ -17,6 +17,7 @@ from fmm.finetune import SELECTIONS
 from fmm.masking import STRATEGIES
 from fmm.metrics import NAMES as METRICS
 from fmm.models.build import folder_digest, identity
+from fmm.report.consistency import flatten
 from fmm.schema import BOUNDS
 from fmm.trainer import processes
 
@@ -127,8 +128,8 @@ def check_training(cfg: DictConfig) -> None:
         wrong = "holds a ratio twice" if 0 in ratios else "lacks 0, the unmasked test"
         raise FmmError(f"ratios={ratios} {wrong}; give each ratio once, such as ratios=[0,0.5,1]")
     measured = [*cfg.dataset.metrics, cfg.dataset.checkpoint_metric]
-    if wrong := next((name for name in measured if name not in METRICS), None):
-        raise unknown("metric", str(wrong), METRICS)
+    if foreign := next((name for name in measured if name not in METRICS), None):
+        raise unknown("metric", str(foreign), METRICS)
     if cfg.dataset.checkpoint_metric not in cfg.dataset.metrics:
         raise unknown("dataset.checkpoint_metric", str(cfg.dataset.checkpoint_metric), cfg.dataset.metrics)
     for name in _CHECKED:
@@ -160,8 +161,26 @@ def trained_model(cfg: DictConfig, data: Any = None) -> TrainedModel:
     run = train_run(cfg, data.training_fingerprint)
     record = run.record()
     if record is None or not (run.directory / "model" / "config.json").exists():
-        raise FmmError(f"no model has been trained with these settings; train it with: {train_command(cfg)}")
+        raise FmmError(
+            f"no model has been trained with these settings; train it with: {train_command(cfg)}{_nearest(cfg, run)}"
+        )
     return TrainedModel(run.directory / "model", run.key, record)
+
+
+def _nearest(cfg: DictConfig, wanted: records.Run) -> str:
+    """Where a trained model differs from the wanted one in one setting alone: a hint at it, else nothing."""
+    here = flatten(wanted.settings)
+    for record in records.load_all(cfg.output_dir, "train", cfg.dataset.name):
+        there = flatten(record.settings)
+        apart = [name for name in here | there if here.get(name) != there.get(name)]
+        apart = [name for name in apart if name != "data.fingerprint"] or apart  # it sums up the others of data
+        if len(apart) == 1 and apart[0] not in ("seed", "masking.strategy", "data.fingerprint"):  # others on purpose
+            name = apart[0]
+            return (
+                f"; or give checkpoint={record.directory}, which differs in {name} alone "
+                f"({there.get(name)} there, {here.get(name)} here)"
+            )
+    return ""
 
 
 def _checkpoint(name: str) -> TrainedModel:

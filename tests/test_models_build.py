@@ -157,6 +157,25 @@ def test_heads_that_cannot_share_the_hidden_size_are_refused():
         tiny.build_model(TINY | {"hidden_size": 17}, ["neg", "pos"], 300)
 
 
+def change_config(folder, **values):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def test_weights_of_another_shape_than_the_configuration_are_refused(folder):
+    change_config(folder, intermediate_size=77)
+    for load in (load_classifier, lambda name: build.load_model(name, ["neg", "pos"])):
+        with pytest.raises(FmmError, match=r"do not fit its config\.json: \S+ is \[.*77"):
+            load(str(folder))
+
+
+def test_labels_with_a_gap_in_their_numbers_are_refused(folder):
+    change_config(folder, id2label={"0": "neg", "2": "pos"}, label2id={"neg": 0, "pos": 2})
+    for load in (load_classifier, build.label_names):
+        with pytest.raises(FmmError, match="numbered 0, 2 in its config"):
+            load(str(folder))
+
+
 def test_head_is_new_where_the_checkpoint_has_another(folder):
     model = build.load_model(str(folder), ["a", "b", "c"])
     assert model.config.num_labels == 3 and model.config.id2label == {0: "a", 1: "b", 2: "c"}

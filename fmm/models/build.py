@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -87,9 +87,7 @@ def load_model(name: str, label_names: Sequence[str], *, revision: str | None = 
         **labels,
     }
     try:
-        model = AutoModelForSequenceClassification.from_pretrained(name, attn_implementation=attention, **load)
-        check_weights(model, name)
-        return model
+        return _load(name, attention, load)
     except FmmError:
         raise
     except Exception as error:  # safetensors, torch and transformers each raise their own kinds
@@ -98,15 +96,42 @@ def load_model(name: str, label_names: Sequence[str], *, revision: str | None = 
                 f"the weights of {name!r} could not be loaded ({first_line(error)}); fetch or save the model again"
             ) from error
     print(f"{name} has no {attention} attention; its own (eager) attention is used", flush=True)
-    model = AutoModelForSequenceClassification.from_pretrained(name, attn_implementation="eager", **load)
+    return _load(name, "eager", load)
+
+
+def _load(name: str, attention: str, options: Mapping[str, Any]) -> Any:
+    model, report = AutoModelForSequenceClassification.from_pretrained(
+        name, attn_implementation=attention, output_loading_info=True, **options
+    )
+    # The head may be of other labels and is then new; transformers would make anything else new as well.
+    check_shapes([key for key in report["mismatched_keys"] if key[0].startswith(f"{model.base_model_prefix}.")], name)
     check_weights(model, name)
     return model
 
 
+def check_shapes(mismatched: Iterable[Sequence[Any]], name: str) -> None:
+    """Refuse weights (name, shape in the file, shape in the model) that are not of the shape of the configuration."""
+    for weight, found, wanted in sorted(mismatched):
+        raise FmmError(
+            f"the weights of {name!r} do not fit its config.json: {weight} is {list(found)} and should be "
+            f"{list(wanted)}; fetch or save the model again"
+        )
+
+
 def label_names(name: str) -> list[str]:
     """The labels of a classifier by number, from its configuration alone. Raises FmmError where it is not found."""
-    config = _from_pretrained(AutoConfig, "model", name)
-    return [str(config.id2label[label]) for label in sorted(config.id2label)]
+    return config_labels(_from_pretrained(AutoConfig, "model", name), name)
+
+
+def config_labels(config: Any, name: str) -> list[str]:
+    """The names in a configuration's `id2label`. Raises FmmError where they are not numbered 0, 1, 2, ..."""
+    numbers = sorted(config.id2label)
+    if numbers != list(range(len(numbers))):
+        raise FmmError(
+            f"the labels of {name!r} are numbered {', '.join(map(str, numbers))} in its config.json; number them from "
+            f"0 to {len(numbers) - 1} in id2label"
+        )
+    return [str(config.id2label[number]) for number in numbers]
 
 
 def check_vocabulary(model: Any, tokenizer: Any, name: str) -> None:

@@ -191,13 +191,15 @@ def load_classifier(
     tokenizer = build.load_tokenizer(name)
     try:
         model, report = AutoModelForSequenceClassification.from_pretrained(
-            name, dtype=dtype, output_loading_info=True, **build.hub_options(name)
+            name, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True, **build.hub_options(name)
         )
     except Exception as error:  # safetensors, torch and transformers each raise their own kinds
         raise FmmError(
             f"the model of {name!r} could not be loaded ({first_line(error)}); give the folder of a trained classifier"
         ) from error
     build.check_config(model.config, name)
+    build.config_labels(model.config, name)
+    build.check_shapes(report["mismatched_keys"], name)
     build.check_weights(model, name)
     if missing := sorted(report["missing_keys"]):
         raise FmmError(

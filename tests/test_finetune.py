@@ -112,7 +112,7 @@ def test_training_that_diverged_is_a_sentence():
 
 @pytest.mark.parametrize("shape", ["deberta", "deberta_v2"])
 def test_deberta_learns_in_mixed_precision(shape):
-    """Its attention mixes autocast's formats and fails; it is computed in the weights' own."""
+    """The first DeBERTa's attention mixes autocast's formats and fails; it is computed in the weights' own."""
     tuned = MaskedFineTuning(
         make_model(shape), mask_id=MASK, num_labels=LABELS, metric_names=["accuracy"], batches_per_epoch=1
     )
@@ -120,4 +120,5 @@ def test_deberta_learns_in_mixed_precision(shape):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         logits = tuned(rows, rows["input_ids"])
     logits.float().sum().backward()
-    assert logits.dtype == torch.float32 and tuned.model.get_input_embeddings().weight.grad.abs().sum() > 0
+    assert logits.dtype == (torch.float32 if shape == "deberta" else torch.bfloat16)
+    assert tuned.model.get_input_embeddings().weight.grad.abs().sum() > 0

@@ -20,8 +20,8 @@ from fmm.models.first_token import FirstTokenShortcut
 Batch = Mapping[str, Tensor]
 Listener = Callable[[Batch, tuple[Tensor, ...]], None]
 
-# Their attention mixes the formats of autocast and fails (transformers 5.24): computed in the weights' own format.
-NO_AUTOCAST = frozenset({"deberta", "deberta-v2"})
+# Its attention mixes the formats of autocast and fails (transformers 5.24): computed in the weights' own format.
+NO_AUTOCAST = frozenset({"deberta"})
 
 
 def call(model: Any, **inputs: Any) -> Any:

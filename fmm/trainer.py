@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -167,3 +170,21 @@ def quiet() -> None:
             logging.getLogger(part).setLevel(logging.WARNING)
     for message in NOISE:
         warnings.filterwarnings("ignore", message)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C in a fit be a KeyboardInterrupt, and the next one be heard.
+
+    Lightning turns it into SystemExit(1), which looks like a job that failed, and ignores SIGINT from then on.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as stop:
+        if isinstance(stop.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from stop
+        raise
+    finally:
+        if threading.current_thread() is threading.main_thread():  # handlers can be set there only
+            signal.signal(signal.SIGINT, handler)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 import torch
+from pytorch_lightning import Trainer
+from pytorch_lightning.demos.boring_classes import BoringModel
 
 from fmm.errors import FmmError
-from fmm.trainer import build_trainer, check_trainer, resolved_precision, trainer_options
+from fmm.trainer import build_trainer, check_trainer, interruptible, resolved_precision, trainer_options
 
 
 def settings(compose, *overrides):
@@ -75,3 +79,24 @@ def test_options_of_lightning_can_be_added(compose):
 def test_what_lightning_refuses_is_a_sentence(compose, override):
     with pytest.raises(FmmError, match="Lightning refuses these options of trainer"):
         check_trainer(compose("trainer=cpu", override.lstrip("+")))
+
+
+def test_control_c_in_a_fit_is_an_interruption_and_the_next_is_heard():
+    """Lightning itself makes of it SystemExit(1), with SIGINT ignored afterwards."""
+    model = BoringModel()
+    model.training_step = lambda batch, batch_idx: signal.raise_signal(signal.SIGINT)
+    before = signal.getsignal(signal.SIGINT)
+    quiet = {
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        Trainer(accelerator="cpu", devices=1, max_epochs=1, limit_val_batches=0, **quiet).fit(model)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_exit_that_nobody_asked_for_stays_one():
+    with pytest.raises(SystemExit), interruptible():
+        raise SystemExit(3)

@@ -24,7 +24,7 @@ from fmm.tasks import forecast, random_masking
 from fmm.tasks.common import check_training, container, datamodule, is_main_process, quiet_transformers, train_run
 from fmm.tasks.curve_job import target_name
 from fmm.tracking import tracker
-from fmm.trainer import build_trainer, check_trainer
+from fmm.trainer import build_trainer, check_trainer, interruptible
 
 
 def run(cfg: DictConfig) -> Record | None:
@@ -118,13 +118,12 @@ def _fit(cfg: DictConfig, job: Run, data: Any, model: Any, tokenizer: Any, logge
         plugins=[AtomicCheckpointIO()],
     )
     last_path = directory / LAST
-    if resumable(last_path):
-        print(f"continuing an interrupted run from {last_path}", flush=True)
-        trainer.fit(module, datamodule=data, ckpt_path=str(last_path), weights_only=True)
-    else:
-        trainer.fit(module, datamodule=data)
-    if trainer.interrupted:
-        raise KeyboardInterrupt
+    with interruptible():
+        if resumable(last_path):
+            print(f"continuing an interrupted run from {last_path}", flush=True)
+            trainer.fit(module, datamodule=data, ckpt_path=str(last_path), weights_only=True)
+        else:
+            trainer.fit(module, datamodule=data)
     if not trainer.is_global_zero:
         return {}
     state = torch.load(directory / f"{BEST}.ckpt", map_location="cpu", weights_only=True)["state_dict"]

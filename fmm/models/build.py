@@ -111,7 +111,7 @@ def _load(name: str, attention: str, options: Mapping[str, Any]) -> Any:
 
 def check_shapes(mismatched: Iterable[Sequence[Any]], name: str) -> None:
     """Refuse weights (name, shape in the file, shape in the model) that are not of the shape of the configuration."""
-    for weight, found, wanted in sorted(mismatched):
+    for weight, found, wanted in sorted(mismatched, key=str):
         raise FmmError(
             f"the weights of {name!r} do not fit its config.json: {weight} is {list(found)} and should be "
             f"{list(wanted)}; fetch or save the model again"

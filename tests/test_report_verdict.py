@@ -110,3 +110,13 @@ def test_models_that_scatter_do_not_show_that_they_end_at_the_majority(tmp_path,
     group, groups, trained = fabricated.group_of(tmp_path)
     checks = judge(analyse(group, SEEDS, 200), groups, trained, margin=0.02, tolerance=0.05).checks
     assert checks[1].status == status
+
+
+def test_random_masking_alone_is_judged_by_masf(tmp_path):
+    """A plain model needs no measure to show that its masked text is out of distribution."""
+    fabricated.racu(tmp_path, fabricated.train(tmp_path, "sst2", "none", 0), "rand", rows=60)
+    group, groups, trained = fabricated.group_of(tmp_path, "none")
+    verdict = judge(analyse(group, (0,), 200), groups, trained, margin=0.02, tolerance=0.05)
+    statuses = [check.status for check in verdict.checks]
+    assert verdict.measure is None and verdict.sentence.startswith("No curve to judge")
+    assert statuses[2] == "no" and statuses[3] == "yes"

@@ -87,8 +87,8 @@ class Analysis:
 
 def analyse(group: Group, expected: Sequence[int], resamples: int = 2000) -> Analysis:
     """Numbers of one group. `expected` are the seeds there should be."""
-    if not group.seeds or not group.measures:
-        return Analysis(group, [], None, [])
+    if not group.measures:
+        return Analysis(group, [], None, _masf(group))
     everywhere = [found for found in group.curves.values() if len(found) > 1]  # with more than the baseline
     shared = set.intersection(*(set(found) for found in everywhere)) - {BASELINE}
     acu = compare(everywhere, group.metric, quantity="acu", replicates=resamples) if shared else None

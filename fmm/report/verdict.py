@@ -12,6 +12,7 @@ import numpy as np
 
 from fmm import records
 from fmm.comparison import row_interval
+from fmm.curves import curve_faithfulness
 from fmm.errors import counted
 from fmm.records import Record
 from fmm.report.analyse import LEVEL, RARE, Analysis, MeasureResult, rare_ratios
@@ -209,7 +210,10 @@ def _ratios(found: list[tuple[str, float]]) -> str:
 
 def _normaliser(analysis: Analysis) -> Check:
     question = "Does random masking hurt the model, so that RACU is defined?"
-    undefined = [f"{r.measure}: {r.undefined}" for r in analysis.results if r.undefined]
+    group = analysis.group
+    baselines = {seed: curves[BASELINE] for seed, curves in group.curves.items()}
+    reasons = {s: curve_faithfulness(rand, rand, group.metric).undefined for s, rand in baselines.items()}
+    undefined = [f"seed {seed}: {reason}" for seed, reason in reasons.items() if reason]
     if undefined:
         return Check(question, "no", undefined[0])
     return Check(question, "yes", "the normaliser is positive for every seed")

@@ -81,6 +81,7 @@ def _section(run: Run, analysis: Analysis) -> page.Section:
     group, section = analysis.group, page.Section(analysis.group.name)
     section.tables = [contents.faithfulness(analysis)]
     if not analysis.results:
+        section.tables += [contents.masf(analysis)] if analysis.masf else []
         return section
     drawings = [(_BY_MEASURE, figures.ranking(analysis))]
     drawings += [(r.measure, figures.erasure(analysis, r.measure)) for r in analysis.results]

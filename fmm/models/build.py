@@ -13,9 +13,9 @@ import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
+from fmm.data.sources import TIMEOUT
 from fmm.errors import FmmError, first_line
 
-TIMEOUT = 10  # seconds for the hub's first answer
 _NO_LIMIT = 10**6  # tokenizers without a limit report a huge one
 _SENTINELS = ("the answer was not what they hoped for", "café naïve Привет 東京")
 

@@ -33,9 +33,8 @@ def run(cfg: DictConfig) -> Record | None:
     check_trainer(cfg)
     quiet_transformers()
     data = datamodule(cfg)
-    target_name(
-        container(cfg.target), data.info.label_names
-    )  # training has no use for it, a later task would refuse it
+    # training has no use for the target, but a later task would refuse it
+    target_name(container(cfg.target), data.info.label_names)
     job = train_run(cfg, data.training_fingerprint)
     if not is_main_process():  # one of DDP's helpers: it only fits
         _fit(cfg, job, data, *_prepare(cfg, data))

@@ -102,34 +102,48 @@ def confusion(labels: ArrayLike, predictions: ArrayLike, classes: int, weights: 
 
 def metric_from_confusion(name: str, counts: ArrayLike) -> Array:
     """A metric of `fmm.metrics` from confusion counts [..., C, C] (true class first). Returns [...] float64."""
+    table = np.asarray(counts, dtype=np.float64)
+    return metric_from_counts(name, np.diagonal(table, axis1=-2, axis2=-1), table.sum(axis=-2), table.sum(axis=-1))
+
+
+def metric_from_counts(name: str, right: ArrayLike, predicted: ArrayLike, true: ArrayLike) -> Array:
+    """A metric from the rows of each class that are predicted rightly, predicted, and true [..., C]. Returns [...].
+
+    Where `needs_classes(name)` is false, `right` and `true` may hold all classes as one, and `predicted` nothing.
+    """
     if name not in _METRICS:
         raise unknown("metric", name, _METRICS)
-    return _METRICS[name](np.asarray(counts, dtype=np.float64))
+    return _METRICS[name](*(np.asarray(counts, dtype=np.float64) for counts in (right, predicted, true)))
 
 
-def _accuracy(counts: Array) -> Array:
-    return _ratio(np.trace(counts, axis1=-2, axis2=-1), counts.sum(axis=(-2, -1)))
+def needs_classes(name: str) -> bool:
+    """Whether a metric needs more than the number of right rows. Raises FmmError for an unknown one."""
+    if name not in _METRICS:
+        raise unknown("metric", name, _METRICS)
+    return _METRICS[name] is not _accuracy
 
 
-def _macro_f1(counts: Array) -> Array:
-    hits = np.diagonal(counts, axis1=-2, axis2=-1)
-    seen = counts.sum(axis=-1) + counts.sum(axis=-2)
-    return _ratio(2 * hits, seen).mean(axis=-1)  # a class neither true nor predicted counts as 0
+def _accuracy(right: Array, predicted: Array, true: Array) -> Array:
+    return _ratio(right.sum(axis=-1), true.sum(axis=-1))
 
 
-def _matthews(counts: Array) -> Array:
-    true, predicted = counts.sum(axis=-1), counts.sum(axis=-2)
-    total, right = counts.sum(axis=(-2, -1)), np.trace(counts, axis1=-2, axis2=-1)
-    covariance = right * total - (true * predicted).sum(axis=-1)
+def _macro_f1(right: Array, predicted: Array, true: Array) -> Array:
+    return _ratio(2 * right, true + predicted).mean(axis=-1)  # a class neither true nor predicted counts as 0
+
+
+def _matthews(right: Array, predicted: Array, true: Array) -> Array:
+    total, hits = true.sum(axis=-1), right.sum(axis=-1)
+    covariance = hits * total - (true * predicted).sum(axis=-1)
     spread = (total**2 - (predicted**2).sum(axis=-1)) * (total**2 - (true**2).sum(axis=-1))
     return _ratio(covariance, np.sqrt(spread))
 
 
 def _ratio(numerator: Array, denominator: Array) -> Array:
-    return np.divide(numerator, denominator, out=np.zeros_like(numerator), where=denominator > 0)
+    numerator, denominator = np.broadcast_arrays(numerator, denominator)
+    return np.divide(numerator, denominator, out=np.zeros(numerator.shape), where=denominator > 0)
 
 
-_METRICS: dict[str, Callable[[Array], Array]] = {
+_METRICS: dict[str, Callable[[Array, Array, Array], Array]] = {
     "accuracy": _accuracy,
     "micro_f1": _accuracy,  # with one label a row micro F1 is accuracy
     "macro_f1": _macro_f1,

@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
+from fmm.draws import Draw
 from fmm.errors import FmmError, unknown
-from fmm.masking import STREAM_MASF, hashed_uniform
 
 Kind = Literal["authors", "calibrated"]
 KINDS: tuple[str, ...] = get_args(Kind)
@@ -101,7 +101,7 @@ def fit(layers: Iterable[Tensor], kind: Kind = "authors", fit_rows: Tensor | Non
 
 def split_rows(example_id: Tensor, seed: int) -> Tensor:
     """Which rows of a calibrated MaSF fit (the others calibrate), by (seed, example id) alone. Returns bool [N]."""
-    return hashed_uniform(seed, STREAM_MASF, 1, example_id) < 0.5
+    return Draw.MASF_SPLIT.uniform(seed, example_id) < 0.5
 
 
 def masked_rows(strategy: str, example_id: Tensor, seed: int) -> Tensor:
@@ -110,7 +110,7 @@ def masked_rows(strategy: str, example_id: Tensor, seed: int) -> Tensor:
     Training's `half_det` looks at a row's place in the batch; here the choice must not. Returns bool [N].
     """
     if strategy in ("half_det", "half_ran"):
-        return hashed_uniform(seed, STREAM_MASF, 0, example_id) < 0.5
+        return Draw.MASF_ROW.uniform(seed, example_id) < 0.5
     if strategy in ("uniform", "none"):
         return torch.full_like(example_id, strategy == "uniform", dtype=torch.bool)
     raise unknown("masking strategy", strategy, ("half_det", "half_ran", "uniform", "none"))

@@ -15,7 +15,7 @@ from fmm import masf, records
 from fmm.errors import FmmError
 from fmm.inference import Rows, evaluate
 from fmm.masf import KINDS, Masf
-from fmm.masking import STREAM_MASF, mask_uniformly, maskable_tokens
+from fmm.masking import UniformMasking, mask_uniformly, maskable_tokens
 from fmm.tasks.subject import Subject
 
 _CHUNK = 1024  # validation rows evaluated at once
@@ -101,10 +101,8 @@ def _masked(subject: Subject, batch: dict[str, torch.Tensor]) -> dict[str, torch
     ids, seed = batch["example_id"], subject.trained_seed
     chosen = masf.masked_rows(subject.strategy or "none", ids, seed)
     maskable = maskable_tokens(batch["attention_mask"], batch["sequence_id"])
-    draw = (seed, STREAM_MASF)
-    masked = mask_uniformly(
-        batch["input_ids"], maskable, subject.classifier.mask_id, ids, draw, subject.max_ratio
-    )  # fmt: skip
+    draws = UniformMasking.of_masf(seed)
+    masked = mask_uniformly(batch["input_ids"], maskable, subject.classifier.mask_id, ids, draws, subject.max_ratio)
     return {**batch, "input_ids": torch.where(chosen[:, None], masked, batch["input_ids"])}
 
 

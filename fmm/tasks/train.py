@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 
 from fmm import metrics
 from fmm.checkpoints import BEST, LAST, AtomicCheckpointIO, EpochHistory, checkpoint_callbacks, resumable, say
+from fmm.draws import Draw
 from fmm.errors import FmmError, first_line
 from fmm.finetune import MaskedFineTuning
 from fmm.models import build, tiny
@@ -63,7 +64,7 @@ def _same_test(record: Record, cfg: DictConfig, data: Any) -> bool:
 
 def _prepare(cfg: DictConfig, data: Any) -> tuple[Any, Any]:
     """Load (or build) the model and its tokenizer, and the tokenised data."""
-    torch.manual_seed(cfg.seed)  # the new classification head is drawn from the run's seed
+    torch.manual_seed(Draw.NEW_WEIGHTS.torch_seed(int(cfg.seed)))  # of the classification head
     data.read()
     names = data.info.label_names
     model_cfg = container(cfg.model)

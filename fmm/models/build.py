@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
+from fmm.data.labels import are_generic, label_text
 from fmm.data.sources import TIMEOUT
 from fmm.errors import FmmError, first_line
 from fmm.models.folder import check_model_folder
+from fmm.models.head import arranged_head
 from fmm.models.weights import Loading, read_classifier
 
 _NO_LIMIT = 10**6  # tokenizers without a limit report a huge one
@@ -115,27 +118,37 @@ def _letters(text: str) -> str:
 
 
 def load_model(
-    name: str, label_names: Sequence[str], *, revision: str | None = None, attention: str = "sdpa"
+    name: str, labels: Sequence[str], *, revision: str | None = None, attention: str = "sdpa"
 ) -> tuple[Any, Loading]:
-    """Load a sequence classifier with these labels, in float32; its head is new where the checkpoint has none of that
-    size. Returns it and what was read of the checkpoint.
+    """Load a sequence classifier with these labels, in float32; its head is new where the checkpoint has none for
+    them (`arranged_head`). Returns it and what was read of the checkpoint.
 
     Weights are float32 whatever the checkpoint holds: AdamW's updates are lost in half precision. Mixed precision is
     `trainer.precision`'s business. Raises FmmError for regression, multi-label, decoder and encoder-decoder
     checkpoints, where a part of the encoder is not in the checkpoint, and where nothing is found.
     """
-    check_model_folder(name)
-    config = _from_pretrained(AutoConfig, "model", name, revision=revision)
+    config = configuration(name, revision)
     check_config(config, name)
     options = {
         "revision": revision,
         **hub_options(name, revision),
-        "num_labels": len(label_names),
-        "id2label": dict(enumerate(label_names)),
-        "label2id": {label: number for number, label in enumerate(label_names)},
+        "num_labels": len(labels),
+        "id2label": dict(enumerate(labels)),
+        "label2id": {label: number for number, label in enumerate(labels)},
     }
+    model, loading = _read(name, attention, options)
+    if not loading.has_head:
+        return model, loading
+    own_names = label_names(name, revision)
+    if len(own_names) != len(labels):
+        return model, loading
+    model, head = arranged_head(model, own_names, labels, name)
+    return model, replace(loading, head=head)
+
+
+def _read(name: str, attention: str, options: Mapping[str, Any]) -> tuple[Any, Loading]:
     try:
-        return read_classifier(name, attn_implementation=attention, **options)
+        return read_classifier(name, new_head=True, attn_implementation=attention, **options)
     except FmmError:
         raise
     except Exception as error:  # safetensors, torch and transformers each raise their own kinds
@@ -144,29 +157,58 @@ def load_model(
                 f"the weights of {name!r} could not be loaded ({first_line(error)}); fetch or save the model again"
             ) from error
     print(f"{name} has no {attention} attention; its own (eager) attention is used", flush=True)
-    return read_classifier(name, attn_implementation="eager", **options)
+    return read_classifier(name, new_head=True, attn_implementation="eager", **options)
 
 
-def label_names(name: str) -> list[str]:
+def label_names(name: str, revision: str | None = None) -> list[str]:
     """The labels of a classifier by number, from its configuration alone. Raises FmmError where it is not found."""
-    return config_labels(configuration(name), name)
+    config = configuration(name, revision)
+    stored, _ = PreTrainedConfig.get_config_dict(name, revision=revision, **hub_options(name, revision))
+    return stored_labels(stored, config.num_labels, name)
 
 
-def configuration(name: str) -> Any:
+def configuration(name: str, revision: str | None = None) -> Any:
     """The configuration of a folder or hub id. Raises FmmError where it is not found."""
     check_model_folder(name)
-    return _from_pretrained(AutoConfig, "model", name)
+    return _from_pretrained(AutoConfig, "model", name, revision=revision)
 
 
-def config_labels(config: Any, name: str) -> list[str]:
-    """The names in a configuration's `id2label`. Raises FmmError where they are not numbered 0, 1, 2, ..."""
-    numbers = sorted(config.id2label)
+def stored_labels(stored: Mapping[str, Any], count: int, name: str) -> list[str]:
+    """The labels in a config.json, by number: of `id2label`, or of `label2id` where that alone names them.
+
+    transformers reads `id2label` only. Where neither names a label they are LABEL_0, LABEL_1, ... Raises FmmError
+    where the two contradict each other, and where labels are not numbered 0, 1, 2, ... or one name is used twice.
+    """
+    forward = _numbered(stored.get("id2label") or {}, name)
+    backward = _numbered({number: label for label, number in (stored.get("label2id") or {}).items()}, name)
+    if backward and len(backward) < len(stored["label2id"]):
+        raise FmmError(f"label2id in the config.json of {name!r} gives two labels one number; give each its own")
+    known = [labels for labels in (forward, backward) if labels and not are_generic(labels)]
+    if len(known) == 2 and known[0] != known[1]:
+        raise FmmError(
+            f"the config.json of {name!r} contradicts itself: id2label has the order {', '.join(known[0])} and "
+            f"label2id {', '.join(known[1])}; correct the wrong one, or take it out"
+        )
+    labels = known[0] if known else [f"LABEL_{number}" for number in range(count)]
+    folded = [label.casefold() for label in labels]
+    if len(set(folded)) < len(folded):
+        raise FmmError(f"the labels of {name!r} are {', '.join(labels)}: two have one name; name each in id2label")
+    return labels
+
+
+def _numbered(labels: Mapping[Any, Any], name: str) -> list[str]:
+    """Labels by rising number, {number: label}. Raises FmmError where the numbers are not 0, 1, 2, ..."""
+    try:
+        by_number = {int(number): label_text(label) for number, label in labels.items()}
+    except (TypeError, ValueError) as error:
+        raise FmmError(f"the labels of {name!r} are not numbered in its config.json ({first_line(error)})") from error
+    numbers = sorted(by_number)
     if numbers != list(range(len(numbers))):
         raise FmmError(
             f"the labels of {name!r} are numbered {', '.join(map(str, numbers))} in its config.json; number them from "
             f"0 to {len(numbers) - 1} in id2label"
         )
-    return [str(config.id2label[number]) for number in numbers]
+    return [by_number[number] for number in numbers]
 
 
 def check_vocabulary(model: Any, tokenizer: Any, name: str) -> None:

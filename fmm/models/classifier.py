@@ -198,15 +198,15 @@ def load_classifier(
     name = str(folder_or_id)
     tokenizer = build.load_tokenizer(name)
     build.check_config(build.configuration(name), name)
+    names = build.label_names(name)
     try:
-        model, loading = weights.read_classifier(name, dtype=dtype, **build.hub_options(name))
+        model, loading = weights.read_classifier(name, dtype=dtype, num_labels=len(names), **build.hub_options(name))
     except FmmError:
         raise
     except Exception as error:  # safetensors, torch and transformers each raise their own kinds
         raise FmmError(
             f"the model of {name!r} could not be loaded ({first_line(error)}); give the folder of a trained classifier"
         ) from error
-    build.config_labels(model.config, name)
     if loading.new_weights:
         raise FmmError(
             f"checkpoint {name!r} has no trained weights for {', '.join(loading.new_weights[:3])}; "
@@ -216,5 +216,11 @@ def load_classifier(
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     limit = build.max_tokens(model, tokenizer)
-    classifier = Classifier(model, mask_id=tokenizer.mask_token_id, pad_id=tokenizer.pad_token_id, max_length=limit)
+    classifier = Classifier(
+        model,
+        mask_id=tokenizer.mask_token_id,
+        pad_id=tokenizer.pad_token_id,
+        label_names=names,
+        max_length=limit,
+    )
     return classifier.requires_grad_(False).eval().to(device), tokenizer

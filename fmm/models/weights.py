@@ -39,6 +39,7 @@ class Loading:
         removed_prefix: what stood before the names of the weights, such as `module.`; None for nothing.
         unused: number of weights in the checkpoint that the classifier has no place for, such as a language model's
             head.
+        head: what was done with a trained classification head, in a sentence; None where the checkpoint has none.
     """
 
     stored_dtypes: list[str]
@@ -46,6 +47,12 @@ class Loading:
     new_weights: list[str]
     removed_prefix: str | None
     unused: int
+    head: str | None = None
+
+    @property
+    def has_head(self) -> bool:
+        """Whether the checkpoint has a trained classification head of this number of labels."""
+        return not any("pooler" not in name.split(".") for name in self.new_weights)
 
     def record(self) -> dict[str, Any]:
         """As plain JSON values."""
@@ -58,15 +65,20 @@ class Loading:
             lines.append(f"{name} has no {_names(self.new_weights)}; these are new and drawn from the run's seed")
         if self.removed_prefix:
             lines.append(f"the names of the weights of {name} began with {self.removed_prefix!r}, which was taken away")
+        if self.head:
+            lines.append(self.head)
         if stored := [dtype for dtype in self.stored_dtypes if dtype != self.trained_dtype]:
             lines.append(f"the weights of {name} are stored as {' and '.join(stored)} and read as {self.trained_dtype}")
         return lines
 
 
-def read_classifier(name: str, *, dtype: torch.dtype = torch.float32, **options: Any) -> tuple[Any, Loading]:
+def read_classifier(
+    name: str, *, dtype: torch.dtype = torch.float32, new_head: bool = False, **options: Any
+) -> tuple[Any, Loading]:
     """A sequence classifier with all of its encoder from the checkpoint `name`. Returns it and what was read.
 
-    `options` go to `from_pretrained`. Raises FmmError where a part of the encoder is missing, is of another shape
+    `new_head`: a head of another shape than the configuration's is replaced, and not refused as the encoder's weights
+    are. `options` go to `from_pretrained`. Raises FmmError where a part of the encoder is missing, is of another shape
     than the configuration, is beyond it, or holds no learned values; whatever transformers raises goes through.
     """
     model, report = _from_pretrained(name, dtype, options)
@@ -79,7 +91,7 @@ def read_classifier(name: str, *, dtype: torch.dtype = torch.float32, **options:
         if missing := missing_encoder_weights(model, report["missing_keys"]):
             raise FmmError(_missing_sentence(name, model, missing, report["unexpected_keys"]))
     in_encoder = [key for key in report["mismatched_keys"] if key[0].startswith(f"{model.base_model_prefix}.")]
-    check_shapes(in_encoder, name)
+    check_shapes(in_encoder if new_head else report["mismatched_keys"], name)
     check_depth(model, report["unexpected_keys"], name)
     check_values(model, name)
     replaced = [key[0] for key in report["mismatched_keys"] if key not in in_encoder]

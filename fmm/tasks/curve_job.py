@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -18,9 +17,7 @@ from torch import Tensor
 from fmm import records
 from fmm.cost import Cost
 from fmm.curves import SCHEMA, Curve
-from fmm.data.labels import find_label
 from fmm.erasure import Answers, Batch, Eraser, Erasure
-from fmm.errors import FmmError, unknown
 from fmm.inference import Rows, evaluate
 from fmm.masf import Masf
 from fmm.tasks.forecast import duration
@@ -41,7 +38,7 @@ class CurveJob:
 
     subject: Subject
     eraser: Eraser
-    target: str | int
+    target: str
     masf: dict[str, Masf]
     baseline: Curve | None
 
@@ -116,40 +113,15 @@ class CurveJob:
         return found
 
 
-def targets(target: str | int, batch: Batch, names: list[str], unmasked: Tensor | None) -> Tensor:
-    """The class [B] whose logit is explained. `unmasked` [B, C] logits are needed for `predicted`."""
+def targets(target: str, batch: Batch, names: list[str], unmasked: Tensor | None) -> Tensor:
+    """The class [B] whose logit is explained: `gold`, `predicted`, for which `unmasked` [B, C] logits are needed, or
+    one of `names`."""
     if target == "gold":
         return batch["labels"]
     if target == "predicted":
         assert unmasked is not None
         return unmasked.argmax(dim=1)
-    return torch.full_like(batch["labels"], label_number(target, names))
-
-
-def target_name(target: str | int, names: list[str]) -> str:
-    """`gold`, `predicted`, or the name of the label that a number or a name in any case stands for.
-
-    So a label names its run in one way, however it was given. Raises FmmError for another.
-
-    >>> target_name(1, ["bad", "good"]), target_name("GOOD", ["bad", "good"]), target_name("gold", ["bad", "good"])
-    ('good', 'good', 'gold')
-    """
-    return str(target) if target in ("gold", "predicted") else names[label_number(target, names)]
-
-
-def label_number(target: str | int, names: list[str]) -> int:
-    """A label given by name, in any case, or by number: `fmm.data.labels.find_label`. Raises FmmError for another.
-
-    >>> label_number("Positive", ["negative", "positive"]), label_number(1, ["1", "2"]), label_number(1, ["a", "b"])
-    (1, 0, 1)
-    """
-    if (found := find_label(str(target), names)) is not None:
-        return found
-    if re.fullmatch(r"-?[0-9]+", str(target)):
-        numbers = all(re.fullmatch(r"-?[0-9]+", name) for name in names)
-        choices = ", ".join(names if numbers else [f"{number} {name}" for number, name in enumerate(names)])
-        raise FmmError(f"target={target} is no label; choose from {choices}")
-    raise unknown("target", "null" if target is None else str(target), ["gold", "predicted", *names])
+    return torch.full_like(batch["labels"], names.index(target))
 
 
 def row_chunks(lengths: np.ndarray) -> Iterator[np.ndarray]:

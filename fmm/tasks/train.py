@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 
 from fmm import metrics
 from fmm.checkpoints import BEST, LAST, AtomicCheckpointIO, EpochHistory, checkpoint_callbacks, resumable, say
+from fmm.data.labels import target_label
 from fmm.draws import Draw
 from fmm.errors import FmmError, first_line
 from fmm.finetune import MaskedFineTuning
@@ -24,7 +25,6 @@ from fmm.records import Record, Run
 from fmm.report.training import draw_random_masking
 from fmm.tasks import forecast, random_masking
 from fmm.tasks.common import check_training, container, datamodule, is_main_process, quiet_transformers, train_run
-from fmm.tasks.curve_job import target_name
 from fmm.tracking import tracker
 from fmm.trainer import build_trainer, check_trainer, interruptible
 
@@ -39,7 +39,7 @@ def run(cfg: DictConfig) -> Record | None:
     quiet_transformers()
     data = datamodule(cfg)
     # training has no use for the target, but a later task would refuse it
-    target_name(container(cfg.target), data.info.label_names)
+    target_label(container(cfg.target), data.info.label_names)
     job = train_run(cfg, data.training_fingerprint)
     if not is_main_process():  # one of DDP's helpers: it only fits
         _fit(cfg, job, data, *_prepare(cfg, data)[:2])

@@ -112,6 +112,7 @@ def _reference(subject: Subject, folder: Path, levels: Masf, ratio: float, expla
             return _mapped(path)
         except (OSError, ValueError, EOFError):
             print(f"{path} is damaged; computing it again", flush=True)
+    mask_id = subject.classifier.mask_id  # loading it tokenises the data
     places = _calibration_rows(subject)
     print(f"calibrating MaSF at {ratio:.0%} masking on {len(places)} validation rows, once for this model", flush=True)
     parts = []
@@ -119,7 +120,7 @@ def _reference(subject: Subject, folder: Path, levels: Masf, ratio: float, expla
         batch = subject.data.validation.batch(chunk)
         scores = masf.calibration_scores(batch["example_id"], batch["input_ids"].shape[1], subject.trained_seed)
         rankable = rankable_tokens(batch, explain)
-        masked = mask_by_importance(batch["input_ids"], scores, rankable, subject.classifier.mask_id, ratio)
+        masked = mask_by_importance(batch["input_ids"], scores, rankable, mask_id, ratio)
         parts.append(levels.statistic(_signals(subject, {**batch, "input_ids": masked})))
     reference = torch.cat(parts).sort().values
     temporary = path.with_suffix(f".{os.getpid()}.tmp.npy")

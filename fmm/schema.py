@@ -12,6 +12,7 @@ NULLABLE: dict[str, type] = {
     "checkpoint": str,
     "recursive": bool,
     "measures": list,
+    "label_map": dict,
     "data.max_length": int,
     "data.max_train_rows": int,
     "data.max_eval_rows": int,
@@ -56,7 +57,14 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "model.max_length": (8, float("inf")),
 }
 
-WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", list: "a list such as [a,b]"}
+WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    list: "a list such as [a,b]",
+    dict: "a map such as {0: negative, 1: positive}",
+}
 
 # Keys that take several kinds: a label may be a number, Lightning's devices a number, a list or "auto".
 FREE = ("target", "trainer.devices", "trainer.precision", "trainer.deterministic", "text", "text_pair")

@@ -37,9 +37,25 @@ SCHEMA = pa.schema(
 )
 
 
+# Further random orders of the baseline at the ratios between the unmasked and the fully masked input.
+ORDERS_SCHEMA = pa.schema(
+    [
+        ("example_id", pa.int64()),
+        ("masking_ratio", pa.float64()),
+        ("draw", pa.int32()),  # the number of the order; that of `curve.parquet` is 0
+        ("logits", pa.list_(pa.float32())),
+    ]
+)
+CURVE, ORDERS = "curve.parquet", "orders.parquet"
+
+
 @dataclass(frozen=True)
 class Curve:
-    """One measure's erasure curve on one model."""
+    """One measure's erasure curve on one model.
+
+    Random masking may hold several orders of each row: its performance and target's logit are their mean, while
+    `logits`, `predictions` and `masf` are those of the first order.
+    """
 
     ratios: NDArray[np.float64]  # [R]
     example_id: NDArray[np.int64]  # [N]
@@ -50,11 +66,23 @@ class Curve:
     n_maskable: NDArray[np.int64]  # [N]
     n_tokens: NDArray[np.int64]  # [N]
     masf: dict[str, NDArray[np.float64]]  # "authors" | "calibrated" -> p [N, R]; absent where not computed
+    more: NDArray[np.float32] | None = None  # [D - 1, N, R, C], logits of further random orders
 
     @property
     def predictions(self) -> NDArray[np.int64]:
         """Predicted class [N, R]."""
         return self.logits.argmax(axis=2)
+
+    @property
+    def draws(self) -> int:
+        """Number of random orders D that the curve is the mean of; 1 for every measure but the baseline."""
+        return 1 if self.more is None else 1 + len(self.more)
+
+    @property
+    def orders(self) -> list[NDArray[np.uint16]]:
+        """Predicted class [N, R] of each of the `draws` orders."""
+        further = [] if self.more is None else list(self.more)
+        return [logits.argmax(axis=2).astype(np.uint16) for logits in [self.logits, *further]]
 
     @property
     def reference(self) -> NDArray[np.int64]:
@@ -63,13 +91,14 @@ class Curve:
 
     @property
     def target_logit(self) -> NDArray[np.float32]:
-        """Logit of the explained class [N, R]."""
-        return np.take_along_axis(self.logits, self.target[:, None, None], axis=2)[:, :, 0]
+        """Logit of the explained class [N, R], mean over the orders."""
+        logits = self.logits if self.more is None else (self.logits + self.more.sum(axis=0)) / self.draws
+        return np.take_along_axis(logits, self.target[:, None, None], axis=2)[:, :, 0]
 
     def metrics(self, names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
-        """Performance at each ratio: name -> [R]."""
-        counts = confusion(self.reference, self.predictions, self.logits.shape[2])
-        return {name: metric_from_confusion(name, counts) for name in names}
+        """Performance at each ratio, mean over the orders: name -> [R]."""
+        counts = [confusion(self.reference, order, self.logits.shape[2]) for order in self.orders]
+        return {name: np.mean([metric_from_confusion(name, each) for each in counts], axis=0) for name in names}
 
     def metric(self, name: str) -> NDArray[np.float64]:
         """Performance at each ratio by one metric [R]."""
@@ -80,7 +109,8 @@ class Curve:
         rows = np.asarray(rows)
         names = ("example_id", "label", "target", "logits", "n_masked", "n_maskable", "n_tokens")
         masf = {kind: p[rows] for kind, p in self.masf.items()}
-        return replace(self, masf=masf, **{name: getattr(self, name)[rows] for name in names})
+        more = None if self.more is None else self.more[:, rows]
+        return replace(self, masf=masf, more=more, **{name: getattr(self, name)[rows] for name in names})
 
     def restrict(self, example_ids: ArrayLike) -> Curve:
         """The curve of the examples that have one of these ids."""
@@ -136,9 +166,32 @@ def from_table(table: pa.Table) -> Curve:
     )  # fmt: skip
 
 
+def with_orders(curve: Curve, table: pa.Table) -> Curve:
+    """The curve of random masking with the further orders of `ORDERS_SCHEMA`. Raises FmmError where some lack."""
+    draw, example, at, given = (np.asarray(table[name]) for name in ("draw", "example_id", "masking_ratio", "logits"))
+    order = np.lexsort((at, example, draw))
+    draws, inner = np.unique(draw), np.unique(at)
+    shape = (len(draws), len(curve.example_id), len(inner))
+    expected = np.broadcast_to(inner, shape).ravel()
+    same_ratios = np.array_equal(inner, curve.ratios[1:-1])
+    if not same_ratios or len(order) != expected.size or not np.array_equal(np.unique(example), curve.example_id):
+        raise FmmError(
+            f"the further random orders have {len(order)} rows for {shape} draws, rows and ratios; run again"
+        )
+    logits = np.stack(list(given))[order].astype(np.float32)
+    more = np.broadcast_to(curve.logits, (len(draws), *curve.logits.shape)).copy()
+    more[:, :, 1:-1] = logits.reshape(*shape, -1)
+    return replace(curve, more=more)
+
+
 def read_curve(directory: Path) -> Curve:
-    """The curve of a finished run. Raises FmmError where its Parquet is missing or damaged."""
+    """The curve of a finished run, of random masking with all its orders.
+
+    Raises FmmError where its Parquet is missing or damaged.
+    """
     try:
-        return from_table(pq.read_table(directory / "curve.parquet"))
+        curve = from_table(pq.read_table(directory / CURVE))
+        orders = directory / ORDERS
+        return with_orders(curve, pq.read_table(orders)) if orders.exists() else curve
     except (OSError, pa.ArrowException) as error:
-        raise FmmError(f"{directory / 'curve.parquet'} cannot be read ({error}); run its task again") from error
+        raise FmmError(f"{directory / CURVE} cannot be read ({error}); run its task again") from error

@@ -7,7 +7,8 @@ blocks of rows: never all resamples times all rows at once, so that 100,000 rows
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +29,9 @@ class Sample:
 
     Attributes:
         names: K measures. n_rows: rows of a model. area [S, K], area_drawn [S, B, K]: ACU.
-        scale [S], scale_drawn [S, B]: RACU's normaliser. reach: the largest ACU that one row can have in accuracy,
-            the share of the ratios at which two measures can differ.
+        scale [S], scale_drawn [S, B]: RACU's normaliser. reach: the largest ACU that
+            there can be: the share of the ratios at which two measures can differ, times the range of the metric.
+        same: pairs of measures (by place) whose curves are one and the same in every model, to the last logit.
     """
 
     names: list[str]
@@ -39,40 +41,53 @@ class Sample:
     scale: Array
     scale_drawn: Array
     reach: float
+    same: frozenset[tuple[int, int]] = frozenset()
 
     def model(self, place: int) -> Sample:
         """The sample of one of the models alone."""
         at = slice(place, place + 1)
-        return Sample(
-            self.names, self.n_rows, self.area[at], self.area_drawn[at], self.scale[at], self.scale_drawn[at], self.reach
-        )  # fmt: skip
+        parts = {name: getattr(self, name)[at] for name in ("area", "area_drawn", "scale", "scale_drawn")}
+        return replace(self, **parts)
 
 
-def resample(models: Sequence[Sequence[Curve]], names: Sequence[str], metric: str, replicates: int, seed: int) -> Sample:
+def resample(
+    models: Sequence[Sequence[Curve]], names: Sequence[str], metric: str, replicates: int, seed: int
+) -> Sample:
     """Resample the rows of models. `models` holds, for each, its K curves in the order of `names`, the baseline last.
 
     Curves of a model have the same rows. Models with the same rows share each draw of them: they are the same texts.
     """
     ratios = models[0][0].ratios
     area, area_drawn, scale, scale_drawn = [], [], [], []
-    for exact, drawn in _performance(models, metric, replicates, seed):
-        area.append(acu(ratios, exact[:-1], exact[-1]))
+    for exact, drawn in performance(models, metric, replicates, seed):
+        area.append(np.array([float(acu(ratios, measure, exact[-1])) for measure in exact[:-1]]))
         area_drawn.append(acu(ratios, drawn[:, :-1], drawn[:, -1:]))
         scale.append(normaliser(ratios, exact[-1]))
         scale_drawn.append(normaliser(ratios, drawn[:, -1]))
     inner = np.where((ratios > ratios.min()) & (ratios < ratios.max()), 1.0, 0.0)
-    reach = float(np.trapezoid(inner, ratios))
+    reach = float(np.trapezoid(inner, ratios)) * (2.0 if metric == "matthews" else 1.0)  # it runs from -1 to 1
     n_rows = min(len(curves[0].example_id) for curves in models)
+    drawn = np.stack(area_drawn)
     return Sample(
-        list(names), n_rows, np.stack(area), np.stack(area_drawn), np.stack(scale), np.stack(scale_drawn), reach
+        list(names), n_rows, np.stack(area), drawn, np.stack(scale), np.stack(scale_drawn), reach, _same(models, drawn)
     )  # fmt: skip
 
 
-def _performance(
+def _same(models: Sequence[Sequence[Curve]], drawn: Array) -> frozenset[tuple[int, int]]:
+    pairs = [
+        (i, j) for i, j in combinations(range(drawn.shape[2]), 2) if np.array_equal(drawn[:, :, i], drawn[:, :, j])
+    ]
+    return frozenset(
+        (i, j) for i, j in pairs if all(np.array_equal(curves[i].logits, curves[j].logits) for curves in models)
+    )
+
+
+def performance(
     models: Sequence[Sequence[Curve]], metric: str, replicates: int, seed: int
 ) -> list[tuple[Array, Array]]:
     """The metric of each model's curves on all rows [K + 1, R] and on each resample [B, K + 1, R]."""
-    rng, sets = np.random.default_rng(seed), {}
+    rng = np.random.default_rng(seed)
+    sets: dict[bytes, list[int]] = {}
     for place, curves in enumerate(models):
         sets.setdefault(curves[0].example_id.tobytes(), []).append(place)
     results: dict[int, tuple[Array, Array]] = {}

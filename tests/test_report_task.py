@@ -98,8 +98,9 @@ def test_report_is_named_by_its_curves_and_found_again(output, finished, compose
 def test_verdicts_tell_masked_from_plain_and_explain_finds_them(output, finished):
     masked, plain = finished.results["verdicts"]
     statuses = {check["question"]: check["status"] for check in masked["checks"]}
-    assert masked["measure"] == "loo_sign" and masked["trust"] == "unclear"  # three seeds of five
-    assert list(statuses.values()).count("yes") == 4
+    assert masked["measure"] == "loo_sign" and masked["trust"] == "yes"
+    assert set(statuses.values()) == {"yes"} and masked["scope"] == "recipe" and not masked["next"]
+    assert [model["seed"] for model in masked["each"]] == [0, 1, 2]
     assert plain["trust"] == "no"
     failed = [check["question"] for check in plain["checks"] if check["status"] == "no"]
     assert any("in-distribution" in question for question in failed)

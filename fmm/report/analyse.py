@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from fmm.comparison import Comparison, Pair, compare
-from fmm.curves import Curve, curve_faithfulness
+from fmm.comparison import Comparison, Estimate, Pair, compare_sample, sample
+from fmm.curves import Curve
 from fmm.records import Record
 from fmm.report.load import BASELINE, Group
 from fmm.report.published import published_racu
+from fmm.resampling import Sample
 from fmm.statistics import Interval, metric_interval, papers_interval, student_interval
 
 TESTS = ("calibrated", "authors")  # MaSF variants, the one whose p-values hold first
@@ -34,7 +35,8 @@ class Cost:
 class MeasureResult:
     """One row of the main table. Intervals over `seeds`: Student t, the papers' BCa, and seeds and rows together.
 
-    `undefined` says why there is no RACU.
+    With one model `acu_rows` and `racu_rows` are over its rows and the others are empty. `undefined` says why there is
+    no RACU; `p_random` is the p-value against random masking, adjusted for all measures compared.
     """
 
     measure: str
@@ -50,12 +52,27 @@ class MeasureResult:
     rank: tuple[float, float | None, float | None]
     cost: Cost
     published: dict[str, float]
+    p_random: float | None = None
+
+
+@dataclass(frozen=True)
+class ModelResult:
+    """What the rows of one model say of it: its measures by ACU and by RACU."""
+
+    seed: int
+    acu: Comparison
+    racu: Comparison
+
+    @property
+    def best(self) -> str:
+        """The measure with the largest ACU."""
+        return max(self.acu.estimates, key=lambda name: self.acu.estimates[name].mean)
 
 
 @dataclass(frozen=True)
 class Shares:
     """MaSF of one measure: share of rows with p < `LEVEL` at each ratio [R], mean over seeds, and its rise over ratio 0
-    with a 95% interval over rows."""
+    with a 95% interval over rows. `rows` [N, R] are the rises of single rows."""
 
     measure: str
     test: str
@@ -64,16 +81,24 @@ class Shares:
     rise: NDArray[np.float64]
     lower: NDArray[np.float64]
     upper: NDArray[np.float64]
+    rows: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """Everything the report says about one group; `results` are sorted by ACU, the most faithful first."""
+    """Everything the report says about one group; `results` are sorted by ACU, the most faithful first.
+
+    Attributes:
+        comparison: by ACU, of the measures that all models have. models: by seed, what each model's rows say.
+        normalisers: by seed, RACU's denominator.
+    """
 
     group: Group
     results: list[MeasureResult]
     comparison: Comparison | None
     masf: list[Shares]
+    models: dict[int, ModelResult]
+    normalisers: dict[int, Estimate]
 
     @property
     def pairs(self) -> list[Pair]:
@@ -83,53 +108,82 @@ class Analysis:
 
 def analyse(group: Group, expected: Sequence[int], resamples: int = 2000) -> Analysis:
     """Numbers of one group. `expected` are the seeds there should be."""
-    if not group.measures:
-        return Analysis(group, [], None, _masf(group))
-    everywhere = [found for found in group.curves.values() if len(found) > 1]  # with more than the baseline
-    shared = set.intersection(*(set(found) for found in everywhere)) - {BASELINE}
-    acu = compare(everywhere, group.metric, quantity="acu", replicates=resamples) if shared else None
-    racu = compare(everywhere, group.metric, quantity="racu", replicates=resamples) if shared else None
+    measured = [seed for seed in group.seeds if len(group.curves[seed]) > 1]
+    shared = _sample(group, measured, None, resamples)
+    acu, racu = _by_both(group, shared, measured) if shared else (None, None)
+    models = {seed: _model(group, seed, shared, measured, resamples) for seed in measured}
+    scales = {seed: model.racu.normalisers[0] for seed, model in models.items()}
+    scales |= {seed: _normaliser(group, seed, resamples) for seed in group.seeds if seed not in models}
     results = []
     for measure in group.measures:
-        curves = list(group.of(measure).values())
-        own = [
-            c.estimates[measure]
-            if c and measure in c.estimates
-            else compare(curves, group.metric, quantity=q, replicates=resamples).estimates[measure]
-            for q, c in (("acu", acu), ("racu", racu))
-        ]
-        results.append(_result(group, measure, expected, own[0], own[1], acu))
+        seeds = sorted(group.of(measure))
+        if len(seeds) == 1:
+            pair = models[seeds[0]].acu, models[seeds[0]].racu
+        elif acu is not None and racu is not None and measure in acu.estimates:
+            pair = acu, racu
+        else:
+            alone = _sample(group, seeds, measure, resamples)
+            assert alone is not None
+            pair = _by_both(group, alone, seeds)
+        results.append(_result(group, measure, expected, *pair, acu))
     results.sort(key=lambda result: -result.acu.mean)
-    return Analysis(group, results, acu, _masf(group))
+    return Analysis(group, results, acu, _masf(group), models, scales)
+
+
+def _model(group: Group, seed: int, shared: Sample | None, seeds: list[int], resamples: int) -> ModelResult:
+    """One model's comparisons, from the sample of all models where it holds all measures of this one."""
+    if shared is not None and set(shared.names) == set(group.curves[seed]) - {BASELINE}:
+        found = shared.model(seeds.index(seed))
+    else:
+        found = sample([group.curves[seed]], group.metric, replicates=resamples)
+    return ModelResult(seed, *_by_both(group, found, [seed]))
+
+
+def _normaliser(group: Group, seed: int, resamples: int) -> Estimate:
+    """RACU's denominator of a model that has no curve but random masking's."""
+    baseline = group.curves[seed][BASELINE]
+    found = sample([{"alone": baseline, BASELINE: baseline}], group.metric, replicates=resamples)
+    return compare_sample(found, group.metric, "racu").normalisers[0]
+
+
+def _sample(group: Group, seeds: Sequence[int], measure: str | None, resamples: int) -> Sample | None:
+    """One measure, or those that all these models have, on resampled rows; None where they share none."""
+    curves = [group.curves[seed] for seed in seeds]
+    if measure is not None:
+        curves = [{measure: found[measure], BASELINE: found[BASELINE]} for found in curves]
+    if not curves or not set.intersection(*(set(found) for found in curves)) - {BASELINE}:
+        return None
+    return sample(curves, group.metric, replicates=resamples)
+
+
+def _by_both(group: Group, found: Sample, seeds: Sequence[int]) -> tuple[Comparison, Comparison]:
+    names = [f"seed {seed}" for seed in seeds]
+    by_acu, by_racu = (compare_sample(found, group.metric, quantity, names) for quantity in ("acu", "racu"))
+    return by_acu, by_racu
 
 
 def _result(
-    group: Group, measure: str, expected: Sequence[int], acu: Interval, racu: Interval, comparison: Comparison | None
+    group: Group, measure: str, expected: Sequence[int], acu: Comparison, racu: Comparison, ranked: Comparison | None
 ) -> MeasureResult:
-    curves = group.of(measure)
-    found = {s: curve_faithfulness(c[measure], c[BASELINE], group.metric) for s, c in curves.items()}
-    reasons = [f"seed {seed}: {value.undefined}" for seed, value in found.items() if value.undefined]
-    none = Interval(float("nan"), None, None, len(found))
-    areas, relative = [f.acu for f in found.values()], [f.racu for f in found.values()]
-    rank = (
-        next(((r.rank, r.lower, r.upper) for r in comparison.ranks if r.measure == measure), None)
-        if comparison
-        else None
-    )
+    areas, relative = acu.per_seed[measure], racu.per_seed[measure]
+    seeds = sorted(group.of(measure))
+    none = Interval(float("nan"), None, None, len(seeds))
+    rank = next(((r.rank, r.lower, r.upper) for r in (ranked.ranks if ranked else []) if r.measure == measure), None)
     return MeasureResult(
         measure,
-        sorted(found),
-        [s for s in expected if s not in found and s not in group.excluded],
+        seeds,
+        [s for s in expected if s not in seeds and s not in group.excluded],
         student_interval(areas),
         _papers(areas),
-        acu,
-        none if reasons else student_interval(relative),
-        none if reasons else _papers(relative),
-        none if reasons else racu,
-        "; ".join(reasons) or None,
+        acu.estimates[measure],
+        none if racu.undefined else student_interval(relative),
+        none if racu.undefined else _papers(relative),
+        none if racu.undefined else racu.estimates[measure],
+        racu.undefined,
         rank or (float("nan"), None, None),
         _cost(group, measure),
         published_racu(group.dataset, measure),
+        acu.p_random[measure],
     )
 
 
@@ -198,6 +252,17 @@ def _shares(measure: str, test: str, curves: list[Curve]) -> Shares:
     for seed, curve in enumerate(curves):
         flagged[seed, np.searchsorted(rows, curve.example_id)] = curve.masf[test] < LEVEL
     per_row = np.nanmean(flagged - flagged[..., :1], axis=0)
-    rise, error = per_row.mean(axis=0), 1.96 * per_row.std(axis=0) / np.sqrt(len(rows))
+    rise, error = mean_of_rows(per_row)
+    half = stats.t.ppf(0.975, max(1, len(rows) - 1)) * error
     share = np.nanmean(flagged, axis=(0, 1))
-    return Shares(measure, test, curves[0].ratios, share, rise, rise - error, rise + error)
+    return Shares(measure, test, curves[0].ratios, share, rise, rise - half, rise + half, per_row)
+
+
+def mean_of_rows(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean over rows of values [N, ...] within [-1, 1] and its standard error, with one more row that goes another way.
+
+    Infinite for one row, which says nothing of the next.
+    """
+    n = len(values)
+    spread = values.var(axis=0, ddof=1) / n if n > 1 else np.full(values.shape[1:], np.inf)
+    return values.mean(axis=0), np.sqrt(spread + 1 / n**2)

@@ -5,61 +5,136 @@ from __future__ import annotations
 from fmm.records import Record
 from fmm.report.analyse import LEVEL, Analysis, MeasureResult
 from fmm.report.load import BASELINE
+from fmm.report.preconditions import at_ratio
 from fmm.report.tables import Column, Table, interval, percent, points, pvalue, text, whole
-from fmm.report.verdict import at_ratio
+from fmm.report.verdict import Verdict, draws
 
 COVERAGE = "the papers' BCa covers 50% at n=2, 72% at n=3, 85% at n=5 (simulated)"
 
 
 def faithfulness(analysis: Analysis) -> Table:
-    """The main table: RACU and ACU with our intervals, rank, seeds, and the papers' RACU where they print one."""
+    """The main table: RACU and ACU with their intervals, rank and cost, the most faithful first."""
+    over = "rows" if one_model(analysis) else "seeds and rows"
+    columns = [
+        Column("measure", "measure", text, False),
+        Column("racu", "RACU (%)", percent),
+        Column("racu_rows", f"95% ({over})", interval),
+        Column("acu", "ACU (×100)", percent),
+        Column("acu_rows", f"95% ({over})", interval),
+        Column("rank", "rank", text),
+        Column("cost", "passes per row", whole),
+        Column("n", "seeds", whole),
+    ]
+    rows = [_faithfulness_row(result) for result in analysis.results]
+    group, orders = analysis.group, draws(analysis.group)
+    of_orders = f"the mean of {orders} random orders" if orders > 1 else "one random order, as in the papers"
+    notes = [
+        f"{group.metric}, {group.n_rows} test rows, sorted by ACU; random masking ({of_orders}) is 0. A rank's "
+        "interval holds the ranks that the tests of all pairs leave open. Passes: forward passes per test row."
+    ]
+    undefined = {r.undefined: r for r in analysis.results if r.undefined}
+    notes += [f"RACU is undefined: {reason}." for reason in undefined]
+    notes += [f"Seed {seed} is left out: {reason}." for seed, reason in sorted(group.excluded.items())]
+    if analysis.results and one_model(analysis):
+        notes.append("Intervals are over the rows of this one model; -m seed=0,1,2,3,4 speaks of the recipe too.")
+    return Table("faithfulness", f"Faithfulness, {group.name}", columns, rows, notes, best=0 if rows else None)
+
+
+def one_model(analysis: Analysis) -> bool:
+    """Whether all numbers are of a single model."""
+    return all(len(result.seeds) == 1 for result in analysis.results)
+
+
+def _faithfulness_row(result: MeasureResult) -> list:
+    return [
+        result.measure,
+        None if result.undefined else result.racu.mean,
+        _ends(result.racu_rows),
+        result.acu.mean,
+        _ends(result.acu_rows),
+        _rank(*result.rank),
+        result.cost.forwards_per_row,
+        len(result.seeds),
+    ]
+
+
+def _rank(rank: float, low: float | None, high: float | None) -> str | None:
+    if rank != rank:
+        return None
+    return f"{rank:g}" if low is None or high is None else f"{rank:g} ({low:g}–{high:g})"
+
+
+def over_seeds(analysis: Analysis) -> Table:
+    """Means with the interval over seeds alone, the seeds there are, and the papers' RACU where they print one."""
     columns = [
         Column("measure", "measure", text, False),
         Column("racu", "RACU (%)", percent),
         Column("racu_t", "95% (seeds, t)", interval),
-        Column("racu_rows", "95% (seeds and rows)", interval),
         Column("acu", "ACU (×100)", percent),
         Column("acu_t", "95% (seeds, t)", interval),
-        Column("acu_rows", "95% (seeds and rows)", interval),
-        Column("rank", "rank", text),
+        Column("p_random", "p against random, Holm", pvalue),
         Column("n", "seeds", whole),
         Column("missing", "seeds missing", text, False),
-        Column("fmm", "FMM paper (%)", percent),
-        Column("rroar", "R-ROAR paper (%)", percent),
+        Column("fmm", "FMM paper, RACU (%)", percent),
+        Column("rroar", "R-ROAR paper, RACU (%)", percent),
     ]
-    rows = [_faithfulness_row(result) for result in analysis.results]
-    group = analysis.group
-    notes = [
-        f"{group.metric}, {group.n_rows} test rows, sorted by ACU; random masking is 0. The papers' numbers are "
-        "RoBERTa-base on the full test set."
-    ]
-    notes += [f"RACU of {r.measure} is undefined: {r.undefined}." for r in analysis.results if r.undefined]
-    notes += [f"Seed {seed} is left out: {reason}." for seed, reason in sorted(group.excluded.items())]
-    if any(len(result.seeds) < 2 for result in analysis.results):
-        notes.append("One seed gives no interval: run more, such as -m seed=0,1,2,3,4.")
-    return Table("faithfulness", f"Faithfulness, {group.name}", columns, rows, notes, best=0 if rows else None)
-
-
-def _faithfulness_row(result: MeasureResult) -> list:
-    rank, low, high = result.rank
-    shown = (
-        f"{rank:g}" + (f" ({low:g}–{high:g})" if low is not None and high is not None else "") if rank == rank else None
+    rows = [
+        [r.measure, r.racu.mean, _ends(r.racu), r.acu.mean, _ends(r.acu), r.p_random, len(r.seeds),
+         ", ".join(map(str, r.missing)) or "none", r.published.get("FMM"), r.published.get("R-ROAR")]
+        for r in analysis.results
+    ]  # fmt: skip
+    notes = (
+        ["The papers' numbers are RoBERTa-base on the full test set."]
+        if any(row[-2:] != [None, None] for row in rows)
+        else []
     )
-    missing = ", ".join(map(str, result.missing)) or "none"
-    return [
-        result.measure,
-        result.racu.mean,
-        _ends(result.racu),
-        _ends(result.racu_rows),
-        result.acu.mean,
-        _ends(result.acu),
-        _ends(result.acu_rows),
-        shown,
-        len(result.seeds),
-        missing,
-        result.published.get("FMM"),
-        result.published.get("R-ROAR"),
+    return Table("over_seeds", f"Seeds and published numbers, {analysis.group.name}", columns, rows, notes)
+
+
+def each_model(analysis: Analysis) -> Table:
+    """Every model by itself: its measures with intervals over its rows, and the ranks its own tests leave open."""
+    columns = [
+        Column("seed", "seed", text),
+        Column("measure", "measure", text, False),
+        Column("racu", "RACU (%)", percent),
+        Column("racu_rows", "95% (rows)", interval),
+        Column("acu", "ACU (×100)", percent),
+        Column("acu_rows", "95% (rows)", interval),
+        Column("rank", "rank", text),
+        Column("p_random", "p against random, Holm", pvalue),
     ]
+    rows, notes = [], []
+    for seed, model in sorted(analysis.models.items()):
+        ranks = {rank.measure: rank for rank in model.acu.ranks}
+        for name in sorted(model.acu.estimates, key=lambda name: -model.acu.estimates[name].mean):
+            area, relative, rank = model.acu.estimates[name], model.racu.estimates[name], ranks[name]
+            racu = (None, (None, None)) if model.racu.undefined else (relative.mean, _ends(relative))
+            of_rank = _rank(rank.rank, rank.lower, rank.upper)
+            rows.append([seed, name, *racu, area.mean, _ends(area), of_rank, model.acu.p_random[name]])
+        if model.racu.undefined:
+            notes.append(f"Seed {seed} has no RACU: {model.racu.undefined}.")
+    notes.append("Conditional on each model: only its test rows and random masking's orders vary.")
+    return Table("each_model", f"Each model by itself, {analysis.group.name}", columns, rows, notes)
+
+
+def model_verdicts(verdict: Verdict) -> Table:
+    """What each model says for itself, a line a seed."""
+    columns = [
+        Column("seed", "seed", text),
+        Column("measure", "measure to use", text, False),
+        Column("acu", "ACU (×100)", percent),
+        Column("acu_rows", "95% (rows)", interval),
+        Column("racu", "RACU (%)", percent),
+        Column("racu_rows", "95% (rows)", interval),
+        Column("tied", "not told apart from", text, False),
+    ]
+    rows = [
+        [m["seed"], m["measure"] or f"none shown ({m['first']} first)", m["acu"][0], tuple(m["acu"][1:]),
+         m["racu"][0] if m["racu"] else None, tuple(m["racu"][1:]) if m["racu"] else None,
+         ", ".join(m["tied"]) or "none"]
+        for m in verdict.each
+    ]  # fmt: skip
+    return Table("models", f"This recipe's models, one by one, {verdict.dataset} · {verdict.strategy}", columns, rows)
 
 
 def _ends(found) -> tuple[float | None, float | None]:
@@ -104,7 +179,8 @@ def comparisons(analysis: Analysis) -> Table:
         apart = None if pair.p_holm is None else "yes" if pair.p_holm < LEVEL else "no"
         low_high = tuple(sorted(ends)) if None not in ends else (None, None)  # type: ignore[type-var]
         rows.append([first, second, abs(pair.difference.mean), low_high, pair.p, pair.p_holm, apart])
-    note = f"The same rows and seeds for both; seeds and rows are resampled. Holm over all {len(rows)} pairs."
+    what = "rows" if one_model(analysis) else "seeds and rows"
+    note = f"The same {what} for both. Holm over all {len(rows)} pairs."
     return Table("comparisons", f"Measures compared, {analysis.group.name}", columns, rows, [note])
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from fmm.records import Record, atomic_path
 from fmm.report.analyse import LEVEL, Analysis, mean_curve
 from fmm.report.load import BASELINE
-from fmm.report.verdict import at_ratio
+from fmm.report.preconditions import at_ratio
 
 Draw = Callable[[Any], None]
 
@@ -108,12 +108,13 @@ def erasure(analysis: Analysis, measure: str) -> Draw:
 
 
 def ranking(analysis: Analysis) -> Draw:
-    """ACU of each measure with its interval over seeds and rows, and one dot a seed."""
+    """ACU of each measure with its interval over rows (and seeds), and one dot a seed where there are several."""
 
     def draw(axes: Any) -> None:
         results = analysis.results[::-1]
         for y, result in enumerate(results):
             values = analysis.comparison.per_seed.get(result.measure, []) if analysis.comparison else []
+            values = values if len(values) > 1 else []
             axes.plot([100 * v for v in values], [y - 0.22] * len(values), "o", color=FAINT, markersize=3.5)
             low, high = result.acu_rows.lower, result.acu_rows.upper
             if low is not None and high is not None:

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fmm.errors import counted
+from fmm.report.preconditions import Check
 from fmm.report.tables import Table
 from fmm.report.verdict import Verdict
 
 STYLE = Path(__file__).with_name("style.css")
-_STATES = {"yes": "✓ yes", "no": "✗ no", "unclear": "~ unclear", "unknown": "? unknown"}
-_TRUST = {"yes": "✓ preconditions hold", "no": "✗ do not rely on it", "unclear": "~ with care", "unknown": "?"}
+_STATES = {"yes": "✓ yes", "no": "✗ no", "unclear": "~ unclear", "unknown": "? unknown", "n/a": "– not asked"}
+_TRUST = {"yes": "✓ preconditions hold", "no": "✗ do not rely on it", "unclear": "~ with care"}
 
 
 @dataclass
@@ -49,16 +51,28 @@ def _anchor(title: str) -> str:
 
 
 def _card(verdict: Verdict) -> str:
-    checks = "".join(
-        f"<li><span class='state {check.status}'>{_STATES[check.status]}</span><span>{html.escape(check.question)}"
-        f"<small>{html.escape(check.detail)}</small></span></li>"
-        for check in verdict.checks
+    checks = "".join(_check(check) for check in verdict.checks)
+    steps = "".join(f"<li>{html.escape(step)}</li>" for step in verdict.next)
+    following = f"<div class=what>What to do next</div><ul class=next>{steps}</ul>" if steps else ""
+    badge = "✗ no measure to rely on" if verdict.measure is None else _TRUST[verdict.trust]
+    scope = f"{counted(len(verdict.seeds), 'model')}, {verdict.n_rows} test rows" if verdict.n_rows else ""
+    trained = (
+        "fine-tuned with masking " + verdict.strategy if verdict.strategy != "unknown" else "a checkpoint of yours"
     )
+    what = ", ".join(part for part in (verdict.dataset, trained, scope) if part)
     return (
-        f"<article class=card><div class=what>{html.escape(verdict.dataset)}, fine-tuned with masking "
-        f"{html.escape(verdict.strategy)}</div><div class=answer>{html.escape(verdict.measure or 'no measure')}</div>"
-        f"<span class='badge {verdict.trust}'>{_TRUST[verdict.trust]}</span><p>{html.escape(verdict.sentence)}</p>"
-        f"<ul class=checks>{checks}</ul></article>"
+        f"<article class=card><div class=what>{html.escape(what)}</div>"
+        f"<div class=answer>{html.escape(verdict.measure or 'no measure')}</div>"
+        f"<span class='badge {verdict.trust}'>{badge}</span><p>{html.escape(verdict.sentence)}</p>"
+        f"{following}<ul class=checks>{checks}</ul></article>"
+    )
+
+
+def _check(check: Check) -> str:
+    kind = "unknown" if check.status == "n/a" else check.status
+    return (
+        f"<li><span class='state {kind}'>{_STATES[check.status]}</span><span>{html.escape(check.question)}"
+        f"<small>{html.escape(check.detail)}</small></span></li>"
     )
 
 
@@ -66,9 +80,10 @@ def _section(section: Section) -> str:
     figures = "".join(
         f"<figure><figcaption>{html.escape(title)}</figcaption>{picture}</figure>" for title, picture in section.figures
     )
-    first, *rest = [table.html() for table in section.tables]
+    first, *rest = [table.filled().html() for table in section.tables]
     details = "".join(
-        f"<details><summary>{html.escape(table.title)}</summary>{table.html()}</details>" for table in section.details
+        f"<details><summary>{html.escape(table.title)}</summary>{table.filled().html()}</details>"
+        for table in section.details
     )
     heading = html.escape(section.title)
     pictures = f"<div class=figures>{figures}</div>" if figures else ""

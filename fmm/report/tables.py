@@ -7,7 +7,7 @@ import html
 import io
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Format = Callable[[Any], str]
@@ -87,6 +87,13 @@ class Table:
     def shown(self) -> list[list[str]]:
         """Cells as text."""
         return [[column.show(value) for column, value in zip(self.columns, row, strict=True)] for row in self.rows]
+
+    def filled(self) -> Table:
+        """The table without columns that hold nothing, as people see it; its CSV keeps them."""
+        cells = self.shown()
+        places = [i for i in range(len(self.columns)) if not cells or any(row[i] != MISSING for row in cells)]
+        rows = [[row[i] for i in places] for row in self.rows]
+        return replace(self, columns=[self.columns[i] for i in places], rows=rows)
 
     def markdown(self) -> str:
         """The table as Markdown, its notes below."""

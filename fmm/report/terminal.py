@@ -63,7 +63,7 @@ def _ordered(text: str, words: list[Word]) -> Text:
 def print_faithfulness(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Print the main table of one group from the rows that its report's record holds, the most faithful first.
 
-    Columns without any value (intervals of a single seed) are left out.
+    Columns without any value (RACU where it is undefined) are left out.
     """
     columns = [
         ("measure", [text(row["measure"]) for row in rows]),
@@ -72,6 +72,7 @@ def print_faithfulness(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         ("ACU (×100)", [percent(row["acu"]) for row in rows]),
         ("95%", [interval(row["acu_rows"]) for row in rows]),
         ("rank", [text(row["rank"]) for row in rows]),
+        ("passes per row", [whole(row.get("cost")) for row in rows]),
         ("seeds", [whole(row["n"]) for row in rows]),
     ]
     shown = [(title, cells) for title, cells in columns if set(cells) != {MISSING}]

@@ -3,40 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from fmm import records
-from fmm.comparison import row_interval
-from fmm.curves import curve_faithfulness
+from fmm.comparison import Comparison
 from fmm.errors import counted
 from fmm.records import Record
-from fmm.report.analyse import LEVEL, Analysis, MeasureResult
+from fmm.report import preconditions
+from fmm.report.analyse import LEVEL, Analysis, MeasureResult, ModelResult
 from fmm.report.load import BASELINE, Group
-from fmm.statistics import student_interval
+from fmm.report.preconditions import PLAIN, Check, Status
+from fmm.report.settle import curves_command
 
-Status = Literal["yes", "no", "unclear", "unknown"]
-_PLAIN = "none"  # the masking strategy of plain fine-tuning
-
-
-@dataclass(frozen=True)
-class Check:
-    """One precondition: what was asked, the answer, and the numbers behind it."""
-
-    question: str
-    status: Status
-    detail: str
+Command = Callable[[Group, int], str]  # of a group, the command that makes its curves on so many rows
 
 
 @dataclass(frozen=True)
 class Verdict:
     """The measure to use (None: none is shown to beat random), how far to trust it, and why.
 
-    `trust`: "yes" all preconditions hold, "no" one fails, "unclear" else. `tied` measures are not told apart from it.
+    Attributes:
+        trust: "yes" all preconditions hold, "no" one fails or no measure is shown to beat random, "unclear" else.
+        tied: measures that are not told apart from it. cheapest: of these and it, the one with the fewest passes.
+        scope: "model" where everything is conditional on one model, "recipe" where seeds vary too.
+        acu, racu: value and ends of the 95% interval; p against random masking (Holm over measures).
+        draws: random orders that the baseline is the mean of. next: what to do, commands or advice.
+        each: by seed, what the rows of each model say of it alone.
     """
 
     dataset: str
@@ -47,25 +44,89 @@ class Verdict:
     checks: list[Check]
     tied: list[str]
     models: list[str]
+    scope: str = "recipe"
+    seeds: list[int] = field(default_factory=list)
+    n_rows: int | None = None
+    metric: str | None = None
+    draws: int = 1
+    cheapest: str | None = None
+    acu: list[float | None] | None = None
+    racu: list[float | None] | None = None
+    p: float | None = None
+    next: list[str] = field(default_factory=list)
+    each: list[dict[str, Any]] = field(default_factory=list)
 
 
-def judge(analysis: Analysis, groups: list[Group], trained: list[Record], margin: float, tolerance: float) -> Verdict:
-    """The verdict on one group. `margin` (metric) and `tolerance` (share of rows) are the losses that count as none."""
-    group = analysis.group
+@dataclass(frozen=True)
+class _Answer:
+    """The measure with the largest ACU and what the tests say of it; `best` is None where it does not beat random."""
+
+    top: MeasureResult | None
+    best: str | None
+    tied: list[str]
+    comparison: Comparison | None
+    scope: str
+
+
+def judge(
+    analysis: Analysis,
+    groups: list[Group],
+    trained: list[Record],
+    margin: float,
+    tolerance: float,
+    *,
+    resamples: int = 2000,
+    command: Command | None = None,
+) -> Verdict:
+    """The verdict on one group. `margin` (metric) and `tolerance` (share of rows) are the losses that count as none.
+
+    `command` gives the command that makes a group's curves on more rows; by default it is made from the records.
+    """
+    group, answer = analysis.group, _answer(analysis)
+    top, comparison = answer.top, answer.comparison
+    best_measure, errors = (top.measure, comparison.errors) if top and comparison else (None, {})
     checks = [
-        _performance_kept(group, trained, margin),
-        _fully_masked(group, margin),
-        _in_distribution(analysis, tolerance),
-        _normaliser(analysis),
-        _enough_seeds(analysis),
+        preconditions.performance_kept(group, trained, margin, resamples),
+        preconditions.fully_masked(group, margin, resamples),
+        preconditions.in_distribution(analysis, tolerance),
+        preconditions.racu_defined(analysis),
+        preconditions.beats_random(best_measure, errors, top.p_random if top else None),
     ]
-    best, tied = _best(analysis)
-    statuses = {check.status for check in checks}
-    trust: Status = "no" if "no" in statuses or best is None else "yes" if statuses == {"yes"} else "unclear"
-    models = sorted({group.runs[seed][BASELINE].settings["model"]["key"] for seed in group.seeds})
+    trust = _trust(checks, answer.best)
+    cheapest = _cheapest([answer.best, *answer.tied], analysis) if answer.best else None
+    steps = _next(analysis, answer, checks, trust, command or _from_records)
     return Verdict(
-        group.dataset, group.strategy, best, trust, _sentence(analysis, best, tied, trust), checks, tied, models
-    )
+        group.dataset, group.strategy, answer.best, trust, _sentence(analysis, answer, checks, trust, cheapest), checks,
+        answer.tied, sorted({group.runs[seed][BASELINE].settings["model"]["key"] for seed in group.seeds}),
+        scope=answer.scope, seeds=top.seeds if top else group.seeds, n_rows=comparison.n_rows if comparison else None,
+        metric=group.metric, draws=draws(group), cheapest=cheapest,
+        acu=list(top.acu_rows[:3]) if top else None,
+        racu=list(top.racu_rows[:3]) if top and not top.undefined else None,
+        p=top.p_random if top else None, next=steps,
+        each=[_alone(analysis, model) for model in analysis.models.values()],
+    )  # fmt: skip
+
+
+def draws(group: Group) -> int:
+    """Random orders of each row that the baseline is the mean of."""
+    return max((found[BASELINE].draws for found in group.curves.values()), default=1)
+
+
+def _answer(analysis: Analysis) -> _Answer:
+    candidates = _candidates(analysis)
+    if not candidates:
+        return _Answer(None, None, [], None, "model" if len(analysis.group.seeds) == 1 else "recipe")
+    alone = len(candidates[0].seeds) == 1
+    comparison = analysis.models[candidates[0].seeds[0]].acu if alone else analysis.comparison
+    names = [r.measure for r in candidates if comparison is not None and r.measure in comparison.estimates]
+    if comparison is None or not names:
+        return _Answer(None, None, [], None, "recipe")
+    top = next(result for result in candidates if result.measure == names[0])
+    scope = "model" if alone else "recipe"
+    p = comparison.p_random[top.measure]
+    if p is None or p >= LEVEL or top.acu.mean <= 0:
+        return _Answer(top, None, [], comparison, scope)
+    return _Answer(top, top.measure, sorted(set(names[1:]) - comparison.told_apart(top.measure)), comparison, scope)
 
 
 def _candidates(analysis: Analysis) -> list[MeasureResult]:
@@ -74,154 +135,138 @@ def _candidates(analysis: Analysis) -> list[MeasureResult]:
     return [result for result in analysis.results if len(result.seeds) == most]
 
 
-def _best(analysis: Analysis) -> tuple[str | None, list[str]]:
-    """The measure with the largest mean ACU if its interval lies above 0, and those that are not told apart from it."""
-    candidates = _candidates(analysis)
-    if not candidates:
-        return None, []
-    if len(candidates[0].seeds) == 1:
-        return _best_of_one_model(analysis, candidates[0].seeds[0])
-    top, others = candidates[0], [result.measure for result in candidates[1:]]
-    lower = top.acu_rows.lower
-    if lower is None or lower <= 0:
-        return None, []
-    pairs = [pair for pair in analysis.pairs if top.measure in (pair.first, pair.second)]
-    apart = {name for p in pairs if p.p_holm is not None and p.p_holm < LEVEL for name in (p.first, p.second)}
-    return top.measure, sorted(set(others) - apart)
+def _trust(checks: list[Check], best: str | None) -> Status:
+    """RACU that is undefined leaves ACU standing: it is a reason for care, not one against the measure."""
+    statuses = {check.status for place, check in enumerate(checks) if place != 3}
+    if best is None or "no" in statuses:
+        return "no"
+    return "yes" if statuses | {checks[3].status} <= {"yes", "n/a"} else "unclear"
 
 
-def _best_of_one_model(analysis: Analysis, seed: int) -> tuple[str | None, list[str]]:
-    """As `_best`, for a single model: by a bootstrap over its rows, each pair at the level of Bonferroni."""
-    group, curves = analysis.group, analysis.group.curves[seed]
-    names = [result.measure for result in analysis.results if result.measure in curves]
-    top = curves[names[0]]
-    if row_interval(top, curves[BASELINE], group.metric)[1] <= 0:
-        return None, []
-    pairs = len(names) * (len(names) - 1) // 2
-    lower = {name: row_interval(top, curves[name], group.metric, tests=pairs)[1] for name in names[1:]}
-    return names[0], sorted(name for name, bound in lower.items() if bound <= 0)
-
-
-def _sentence(analysis: Analysis, best: str | None, tied: list[str], trust: Status) -> str:
-    group = analysis.group
-    if not analysis.results:
-        return f"No curve to judge for {group.name}."
-    if best is None:
-        top = _candidates(analysis)[0]
+def _sentence(analysis: Analysis, answer: _Answer, checks: list[Check], trust: Status, cheapest: str | None) -> str:
+    group, top = analysis.group, answer.top
+    if top is None:
+        foreign = " Masked text is foreign to this model." if checks[2].status == "no" else ""
+        return f"No curve to judge for {group.name}: only random masking was run.{foreign}"
+    shown = f"ACU {_shown(top.acu_rows)}" + ("" if top.undefined else f", RACU {_shown(top.racu_rows)}%")
+    failed = [check for place, check in enumerate(checks) if check.status == "no" and place != 3]
+    if answer.best is None:
+        because = "but its interval, widened for the choice among all measures, reaches 0"
+        below = "which is worse than random" if top.acu.mean < 0 else because
+        best = f"the best, {top.measure}, has {shown}, {below}"
+        return f"No measure is shown to beat random masking on {group.name}: {best}."
+    tied = f", not told apart from {', '.join(answer.tied)}" if answer.tied else ""
+    advice = f" (the cheapest of them is {cheapest})" if cheapest != answer.best else ""
+    alone = _scope(analysis, answer)
+    if failed:
+        reasons = " and ".join(_FAILED[checks.index(check)] for check in failed)
         return (
-            f"No measure is shown to beat random masking on {group.name}: the best, {top.measure}, has an ACU of "
-            f"{100 * top.acu.mean:.1f}, but its interval reaches 0."
+            f"Do not rely on {answer.best} for {group.name}, though it ranks first ({shown}{tied}): {reasons}.{alone}"
         )
-    ending = {"yes": ": all preconditions hold", "no": ", but a precondition fails"}.get(
-        trust, ", with open preconditions"
+    still = [_OPEN[place] for place, check in enumerate(checks) if check.status in ("unclear", "unknown", "no")]
+    ending = ": all preconditions hold" if trust == "yes" else f"; open is whether {', and whether '.join(still)}"
+    return f"Use {answer.best} on {group.name} ({shown}){tied}{advice}{ending}.{alone}"
+
+
+_FAILED = (
+    "masked fine-tuning costs unmasked performance",
+    "a fully masked input is predicted worse than the class majority",
+    "masked text is foreign to this model, so that its curves mix importance with strangeness",
+    "",
+    "the measure does no better than random masking",
+)
+_OPEN = (
+    "masked fine-tuning keeps unmasked performance",
+    "a fully masked input is predicted at the class majority",
+    "masked text is in-distribution",
+    "RACU is defined (ACU stands alone)",
+    "the measure beats random masking",
+)
+
+
+def _scope(analysis: Analysis, answer: _Answer) -> str:
+    if answer.scope == "model":
+        return " One seed speaks of this one model only."
+    best = {model.best for model in analysis.models.values()}
+    same = (
+        "each of them ranks it first"
+        if best == {answer.best}
+        else f"of single models {', '.join(sorted(best))} come first"
     )
-    parts = f", not told apart from {', '.join(tied)}" if tied else ""
-    cheap = _cheapest([best, *tied], analysis) if tied else best
-    advice = f" (the cheapest of them is {cheap})" if cheap != best else ""
-    alone = "; one seed speaks of this one model only" if len(_candidates(analysis)[0].seeds) == 1 else ""
-    return f"Use {best} on {group.name}{parts}{advice}{ending}{alone}."
+    n = len(answer.top.seeds) if answer.top else 0
+    return f" {counted(n, 'seed')} speak of the recipe; {same}."
+
+
+def _shown(found: Any) -> str:
+    if found.lower is None or found.upper is None:
+        return f"{100 * found.mean:.1f}"
+    return f"{100 * found.mean:.1f} [{100 * found.lower:.1f}, {100 * found.upper:.1f}]"
+
+
+def _next(analysis: Analysis, answer: _Answer, checks: list[Check], trust: Status, command: Command) -> list[str]:
+    """What to do now: the commands that settle what is open, or that make a model whose curves can be read."""
+    group, steps = analysis.group, []
+    if checks[2].status == "no":
+        remedy = f"python run.py task=pipeline dataset={group.dataset} masking=half_det"
+        plain = (
+            "fine-tune with masking"
+            if group.strategy in (PLAIN, "unknown")
+            else "masked fine-tuning did not reach it; train longer"
+        )
+        steps.append(f"{plain}: {remedy}, with the settings of this model")
+    if checks[0].status == "unknown":
+        steps.append(
+            f"train the plain model too: the command that trained this one (dataset={group.dataset}), with masking=none"
+        )
+    if answer.top is None:
+        steps.append(f"measure an explanation: python run.py task=racu dataset={group.dataset} measure=loo_sign")
+    rows = [check.rows for check in checks if check.status == "unclear" and check.rows is not None]
+    if rows:
+        steps.append(_more_rows(group, max(rows), command))
+    if checks[2].status == "unknown":
+        steps.append("run the curves with masf=calibrated, and with more validation rows where MaSF needs them")
+    return steps
+
+
+def _more_rows(group: Group, rows: int, command: Command) -> str:
+    run = group.runs[group.seeds[0]][BASELINE]
+    if run.settings.get("data", {}).get("max_test_rows") is None:
+        here = int(run.results["n_examples"])
+        return f"all {here} test rows are used; what is open takes about {rows} rows, that is more labelled test data"
+    return f"take about {rows} test rows: {command(group, rows)}"
+
+
+def _from_records(group: Group, rows: int) -> str:
+    seed = group.seeds[0]
+    found = group.runs[seed]
+    return curves_command(found[BASELINE], group.models.get(seed), sorted(set(found) - {BASELINE}) or [BASELINE], rows)
+
+
+def _alone(analysis: Analysis, model: ModelResult) -> dict[str, Any]:
+    """What the rows of one model say of it."""
+    top, acu = model.best, model.acu
+    p, ends = acu.p_random[top], acu.estimates[top]
+    beats = p is not None and p < LEVEL and ends.mean > 0
+    tied = sorted(set(acu.estimates) - {top} - acu.told_apart(top)) if beats else []
+    racu = None if model.racu.undefined else list(model.racu.estimates[top][:3])
+    return {
+        "seed": model.seed,
+        "model": analysis.group.runs[model.seed][BASELINE].settings["model"]["key"],
+        "measure": top if beats else None,
+        "first": top,
+        "tied": tied,
+        "acu": list(ends[:3]),
+        "racu": racu,
+        "racu_undefined": model.racu.undefined,
+        "p": p,
+        "n_rows": acu.n_rows,
+    }
 
 
 def _cheapest(names: list[str], analysis: Analysis) -> str:
     known = {r.measure: r.cost.forwards_per_row for r in analysis.results}
     cost = {name: np.inf if passes is None else passes for name, passes in known.items()}
     return min(names, key=lambda name: cost[name])
-
-
-def _performance_kept(group: Group, trained: list[Record], margin: float) -> Check:
-    question = "Does masked fine-tuning keep unmasked performance?"
-    if group.strategy == _PLAIN:
-        return Check(question, "yes", "this is the plainly fine-tuned model")
-    plain = {int(r.settings["seed"]): r for r in trained if r.dataset == group.dataset and _is_plain(r)}
-    seeds = [seed for seed in group.seeds if seed in plain and seed in group.models]
-    if not seeds:
-        return Check(
-            question,
-            "unknown",
-            "no plain model to compare with; run the command that trained the masked one with masking=none added",
-        )
-    change = [at_ratio(group.models[s], 0.0, group.metric) - at_ratio(plain[s], 0.0, group.metric) for s in seeds]
-    found = student_interval(change)
-    change_by = f"{100 * found.mean:+.1f} points{_ends(found.lower, found.upper)}"
-    detail = f"{group.metric} changes by {change_by} over {counted(found.n, 'seed')}"
-    if found.lower is None:
-        return Check(question, "unclear", f"{detail}; one seed gives no interval")
-    status: Status = "yes" if found.lower > -margin else "no" if found.upper < -margin else "unclear"  # type: ignore[operator]
-    return Check(question, status, f"{detail}, allowed {-100 * margin:+.1f}")
-
-
-def _is_plain(record: Record) -> bool:
-    masking = record.settings.get("masking")
-    return (masking.get("strategy") if isinstance(masking, Mapping) else masking) == _PLAIN
-
-
-def at_ratio(model: Record, ratio: float, metric: str) -> float:
-    """A metric of the random-masking test of a train record at one ratio."""
-    table = model.results["test_table"]
-    return float(min(table, key=lambda row: abs(row["masking_ratio"] - ratio))[metric])
-
-
-def _ends(lower: float | None, upper: float | None) -> str:
-    return "" if lower is None or upper is None else f" [{100 * lower:+.1f}, {100 * upper:+.1f}]"
-
-
-def _fully_masked(group: Group, margin: float) -> Check:
-    question = "Is a fully masked input predicted at the class-majority baseline?"
-    if not group.models:
-        return Check(question, "unknown", "no train record of this model")
-    gaps = [at_ratio(m, 1.0, group.metric) - m.results["majority"][group.metric] for m in group.models.values()]
-    found = student_interval(gaps)
-    detail = (
-        f"{group.metric} at 100% is {100 * found.mean:+.1f} points from the majority{_ends(found.lower, found.upper)}"
-    )
-    if found.lower is None or found.upper is None:
-        return Check(question, "unclear", f"{detail}, allowed {-100 * margin:+.1f}; one seed gives no interval")
-    status: Status = "yes" if found.lower >= -margin else "no" if found.upper < -margin else "unclear"
-    return Check(question, status, f"{detail}, allowed {-100 * margin:+.1f}")
-
-
-def _in_distribution(analysis: Analysis, tolerance: float) -> Check:
-    question = "Is masked text in-distribution at every ratio, judged against unmasked test text?"
-    if not analysis.masf:
-        tested = any(curve.masf for found in analysis.group.curves.values() for curve in found.values())
-        few = f"no MaSF value can fall below {LEVEL} with so few validation rows beside the model's dimensions"
-        none = "the curves hold no MaSF p-values; they were run with masf=none"
-        return Check(question, "unknown", few if tested else none)
-    out = [(s.measure, r) for s in analysis.masf for r, low in zip(s.ratios, s.lower) if low > tolerance]
-    doubtful = [(s.measure, r) for s in analysis.masf for r, rise in zip(s.ratios, s.rise) if rise > tolerance]
-    test = analysis.masf[0].test
-    worst = max(float(s.rise.max()) for s in analysis.masf)
-    detail = f"largest rise of the share with p < {LEVEL} over ratio 0: {100 * worst:+.1f} points (MaSF {test})"
-    if out:
-        return Check(question, "no", f"{detail}; out of distribution at {_ratios(out)}")
-    if doubtful:
-        return Check(question, "unclear", f"{detail}; in doubt at {_ratios(doubtful)}")
-    return Check(question, "yes", detail)
-
-
-def _ratios(found: list[tuple[str, float]]) -> str:
-    ratios = sorted({ratio for _, ratio in found})
-    measures = sorted({measure for measure, _ in found})
-    return f"{', '.join(f'{100 * ratio:.0f}%' for ratio in ratios)} ({', '.join(measures)})"
-
-
-def _normaliser(analysis: Analysis) -> Check:
-    question = "Does random masking hurt the model, so that RACU is defined?"
-    group = analysis.group
-    baselines = {seed: curves[BASELINE] for seed, curves in group.curves.items()}
-    reasons = {s: curve_faithfulness(rand, rand, group.metric).undefined for s, rand in baselines.items()}
-    undefined = [f"seed {seed}: {reason}" for seed, reason in reasons.items() if reason]
-    if undefined:
-        return Check(question, "no", undefined[0])
-    return Check(question, "yes", "the normaliser is positive for every seed")
-
-
-def _enough_seeds(analysis: Analysis) -> Check:
-    question = "Are there enough seeds?"
-    n = max((len(result.seeds) for result in analysis.results), default=0)
-    left_out = "".join(f"; seed {seed} left out, {reason}" for seed, reason in analysis.group.excluded.items())
-    status: Status = "yes" if n >= 5 else "unclear" if n >= 3 else "no"
-    return Check(question, status, f"{n} of the papers' 5{left_out}")
 
 
 def stored_verdict(output_dir: str | Path, model_key: str) -> Verdict | None:
@@ -233,10 +278,17 @@ def stored_verdict(output_dir: str | Path, model_key: str) -> Verdict | None:
     for record in reports:
         for found in record.results.get("verdicts", []):
             if model_key in found["models"]:
-                return Verdict(**(found | {"checks": [Check(**check) for check in found["checks"]]}))
+                return from_json(found)
     return None
+
+
+def from_json(stored: Mapping[str, Any]) -> Verdict:
+    """A verdict as `as_json` wrote it, by this version or an older one."""
+    known = {f.name for f in fields(Verdict)}
+    checks = [Check(**check) for check in stored["checks"]]
+    return Verdict(**({name: value for name, value in stored.items() if name in known} | {"checks": checks}))
 
 
 def as_json(verdicts: list[Verdict]) -> list[dict[str, Any]]:
     """Verdicts as plain JSON values, as `stored_verdict` reads them."""
-    return json.loads(json.dumps([asdict(verdict) for verdict in verdicts]))
+    return json.loads(json.dumps([records.plain(asdict(verdict)) for verdict in verdicts]))

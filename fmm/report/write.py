@@ -14,12 +14,13 @@ from fmm.report import contents, figures, page, slices
 from fmm.report.analyse import Analysis, analyse
 from fmm.report.load import Group
 from fmm.report.tables import Table
-from fmm.report.verdict import Verdict, as_json, judge
+from fmm.report.verdict import Command, Verdict, as_json, judge
 
 FOOT = (
     "ACU is the area between the curve of random masking and that of the measure; RACU divides it by the area between "
-    "random masking and its end point. Recursive masking for all measures but beam. Intervals: Student t over seeds; "
-    f"seeds and rows together with Satterthwaite's degrees of freedom; {contents.COVERAGE}.",
+    "random masking and its end point, where that is shown to lie above 0. Recursive masking for all measures but "
+    "beam. Intervals: of one model over its rows (bootstrap variance, Student t; Fieller's for RACU), of several over "
+    f"seeds and rows together (Satterthwaite's degrees of freedom); {contents.COVERAGE}.",
     "Method: Faithfulness Measurable Masked Language Models, arXiv 2310.07819; Recursive ROAR, arXiv 2110.08412.",
 )
 
@@ -36,16 +37,46 @@ class Options:
     resamples: int = 2000
 
 
-def write(run: Run, groups: list[Group], trained: list[Record], options: Options) -> dict[str, Any]:
-    """Write Markdown, CSV, LaTeX, HTML and figures into `run`. Returns the record's results."""
+@dataclass(frozen=True)
+class Report:
+    """The analyses of all groups and the verdict on each dataset and masking, before anything is written."""
+
+    analyses: list[Analysis]
+    judged: dict[str, Verdict]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """One verdict per dataset and masking."""
+        return list(self.judged.values())
+
+
+def build(
+    groups: list[Group], trained: list[Record], options: Options | None = None, command: Command | None = None
+) -> Report:
+    """Analyse and judge; the same numbers and sentences as on the page. `command`: see `fmm.report.verdict.judge`."""
+    options = options or Options()
     analyses = [analyse(group, options.seeds, options.resamples) for group in groups]
-    judged = {a.group.name: judge(a, groups, trained, options.margin, options.tolerance) for a in _heads(analyses)}
+    judged = {
+        a.group.name: judge(
+            a, groups, trained, options.margin, options.tolerance, resamples=options.resamples, command=command
+        )
+        for a in _heads(analyses)
+    }
+    return Report(analyses, judged)
+
+
+def write(
+    run: Run, groups: list[Group], trained: list[Record], options: Options, command: Command | None = None
+) -> dict[str, Any]:
+    """Write Markdown, CSV, LaTeX, HTML and figures into `run`. Returns the record's results."""
+    report = build(groups, trained, options, command)
+    analyses, judged = report.analyses, report.judged
     sections = []
     for dataset in sorted({group.dataset for group in groups}):
         sections += _training_section(run, dataset, groups, trained)
         for analysis in (a for a in analyses if a.group.dataset == dataset):
-            sections.append(_section(run, analysis))
-    verdicts = list(judged.values())
+            sections.append(_section(run, analysis, judged.get(analysis.group.name)))
+    verdicts = report.verdicts
     _write_texts(run, verdicts, sections, groups)
     main = {a.group.name: _rows(contents.faithfulness(a)) for a in analyses}
     run.write_json("verdict.json", as_json(verdicts))
@@ -77,9 +108,11 @@ def _training_section(run: Run, dataset: str, groups: list[Group], trained: list
     ]
 
 
-def _section(run: Run, analysis: Analysis) -> page.Section:
+def _section(run: Run, analysis: Analysis, verdict: Verdict | None) -> page.Section:
     group, section = analysis.group, page.Section(analysis.group.name)
     section.tables = [contents.faithfulness(analysis)]
+    several = len(analysis.models) > 1
+    section.tables += [contents.model_verdicts(verdict)] if several and verdict is not None else []
     if not analysis.results:
         section.tables += [contents.masf(analysis)] if analysis.masf else []
         return section
@@ -96,7 +129,9 @@ def _section(run: Run, analysis: Analysis) -> page.Section:
     labels: list[str] = next((m.results["label_names"] for m in group.models.values()), [])
     section.tables += [contents.masf(analysis)] if analysis.masf else []
     section.tables += [contents.comparisons(analysis), slices.slice_table(group, labels)]
-    section.details = [
+    section.details = [contents.each_model(analysis)] if several else []
+    section.details += [
+        contents.over_seeds(analysis),
         slices.per_example_summary(group, values),
         contents.cost(analysis),
         contents.papers_intervals(analysis),
@@ -124,8 +159,8 @@ def _write_texts(run: Run, verdicts: list[Verdict], sections: list[page.Section]
     for section in sections:
         markdown.append(f"## {section.title}\n")
         for table in [*section.tables, *section.details]:
-            markdown.append(table.markdown())
-            latex.append(table.latex())
+            markdown.append(table.filled().markdown())
+            latex.append(table.filled().latex())
             run.write_text(f"csv/{_safe(section.title)}-{table.key}.csv", table.csv())
     run.write_text("report.md", "\n".join([*markdown, "", *(f"{line}\n" for line in FOOT)]))
     run.write_text("report.tex", "\n".join(latex))
@@ -135,7 +170,8 @@ def _write_texts(run: Run, verdicts: list[Verdict], sections: list[page.Section]
 
 def _markdown_verdict(verdict: Verdict) -> str:
     lines = [f"- **{check.status}** {check.question} {check.detail}" for check in verdict.checks]
-    return "\n".join([f"**{verdict.sentence}**", "", *lines, ""])
+    steps = [f"- next: {step}" for step in verdict.next]
+    return "\n".join([f"**{verdict.sentence}**", "", *lines, *steps, ""])
 
 
 def _provenance(groups: list[Group]) -> str:

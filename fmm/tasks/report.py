@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from fmm import records
@@ -12,7 +14,9 @@ from fmm.data.sources import sha256
 from fmm.errors import FmmError
 from fmm.records import Record
 from fmm.report.load import Group, load
+from fmm.report.settle import shell
 from fmm.report.terminal import print_faithfulness
+from fmm.report.verdict import Command
 from fmm.report.write import Options, write
 
 
@@ -47,7 +51,7 @@ def run(cfg: DictConfig) -> Record | None:
         if cfg.force:
             job.clear()
         record = job.record()
-        record = record if record is not None else job.finish(write(job, groups, trained, options))
+        record = record if record is not None else job.finish(write(job, groups, trained, options, _command(cfg)))
     for name, rows in record.results["tables"].items():
         if rows:
             print_faithfulness(name, rows)
@@ -55,9 +59,23 @@ def run(cfg: DictConfig) -> Record | None:
         print(verdict["sentence"])
         for check in verdict["checks"]:
             print(f"  {check['status']:8} {check['question']} {check['detail']}")
+        for step in verdict["next"]:
+            print(f"  next     {step}")
     print(f"page: {record.directory / 'report.html'}")
     print(f"record: {record.directory / records.RECORD}")
     return record
+
+
+def _command(cfg: DictConfig) -> Command | None:
+    """How a pipeline says what to run on more rows: its own command line; None where the records say it."""
+    if cfg.task.name != "pipeline" or not HydraConfig.initialized():
+        return None
+    given = [o for o in HydraConfig.get().overrides.task if not o.startswith(("data.max_test_rows=", "seed="))]
+
+    def command(group: Group, rows: int) -> str:
+        return shell(["python", "run.py", *given, f"seed={cfg.seed}", f"data.max_test_rows={rows}"])
+
+    return command
 
 
 def _check(options: Options) -> None:
@@ -74,6 +92,6 @@ def _open(cfg: DictConfig, groups: list[Group], trained: list[Record], asked: di
     """The report's run, named by the curves and models that it is made from."""
     curves = sorted({run.key for group in groups for found in group.runs.values() for run in found.values()})
     names = sorted({group.dataset for group in groups})
-    settings = {"curves": curves, "models": sorted(record.key for record in trained), "report": asked}
-    settings |= {"versions": {"fmm": records.versions().get("fmm")}}
+    settings: dict[str, Any] = {"curves": curves, "models": sorted(record.key for record in trained), "report": asked}
+    settings |= {"form": 2, "versions": {"fmm": records.versions().get("fmm")}}
     return records.open_run(cfg.output_dir, "report", names[0] if len(names) == 1 else "several", "report", settings)

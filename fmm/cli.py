@@ -18,7 +18,7 @@ from fmm.errors import FmmError, of_disk, unknown
 EXAMPLES = """\
   python run.py task=train dataset=toy                       a masked model in a minute, offline
   python run.py task=racu dataset=toy measure=grad_l2        how faithful is this measure for it?
-  python run.py task=explain dataset=toy text="not a great film, a dull one"
+  python run.py task=explain dataset=toy text="the plot was not great ."
   python run.py -m task=racu dataset=sst2 measure=grad_l2,loo_sign seed=0,1,2
   python run.py task=report output_dir=outputs               which measure to trust, as a page"""
 

@@ -13,12 +13,12 @@ from torch.optim import AdamW
 from torch.optim.lr_scheduler import LambdaLR
 
 from fmm import metrics
+from fmm.draws import Draw
 from fmm.errors import FmmError
-from fmm.masking import mask_for_training, mask_uniformly, maskable_tokens
+from fmm.masking import UniformMasking, mask_for_training, mask_uniformly, maskable_tokens
 from fmm.models.classifier import call
 
 SELECTIONS = ("both", "nomask", "mask")
-_SELECTION_DRAW = -1  # takes the epoch's place in the draw, so that the masks are frozen and unlike any epoch's
 
 
 def learning_rate_factor(step: int, total: int, warmup: int) -> float:
@@ -100,7 +100,7 @@ class MaskedFineTuning(LightningModule):
 
     def on_train_epoch_start(self) -> None:
         """Seed dropout by (seed, epoch, rank), so that a resumed run repeats an uninterrupted one."""
-        torch.manual_seed((self.seed * 100_003 + self.current_epoch) * 1_009 + self.global_rank)
+        torch.manual_seed(Draw.DROPOUT.torch_seed(self.seed, self.current_epoch, self.global_rank))
         self._losses.clear()
 
     def training_step(self, batch: dict[str, Tensor], batch_index: int) -> Tensor:
@@ -133,8 +133,8 @@ class MaskedFineTuning(LightningModule):
             views.append(batch["input_ids"])
         if self.selection in ("both", "mask"):
             maskable = maskable_tokens(batch["attention_mask"], batch["sequence_id"])
-            draw = (self.seed, _SELECTION_DRAW)
-            views.append(mask_uniformly(batch["input_ids"], maskable, self.mask_id, batch["example_id"], draw))
+            draws = UniformMasking.of_selection(self.seed)
+            views.append(mask_uniformly(batch["input_ids"], maskable, self.mask_id, batch["example_id"], draws))
         for view in views:
             self._validation.append((self(batch, view).argmax(dim=1), batch["labels"]))
 

@@ -9,23 +9,39 @@ Source: Faithfulness Measurable Masked Language Models, arXiv 2310.07819, sectio
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
+from fmm.draws import Draw
 from fmm.errors import FmmError, unknown
 
 Strategy = Literal["half_det", "half_ran", "uniform", "none"]
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 
-# Streams keep independent the draws that one (seed, example, position) makes for different ends.
-STREAM_RATIO, STREAM_TOKEN, STREAM_ROW, STREAM_RANDOM_MEASURE, STREAM_FIXED, STREAM_MASF = range(6)
 
-_GOLDEN_GAMMA = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
-_MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
-_MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
-_ALL_BITS = (1 << 64) - 1
+class UniformMasking(NamedTuple):
+    """The draws of one uniform masking: of a row's ratio, of its tokens, and the keys before the example's."""
+
+    ratio: Draw
+    token: Draw
+    keys: tuple[int, ...]
+
+    @classmethod
+    def of_training(cls, seed: int, epoch: int) -> UniformMasking:
+        """Masks of one epoch of masked fine-tuning."""
+        return cls(Draw.TRAINING_RATIO, Draw.TRAINING_TOKEN, (seed, epoch))
+
+    @classmethod
+    def of_selection(cls, seed: int) -> UniformMasking:
+        """Masks of the validation rows that select the best epoch: frozen, the same in all epochs."""
+        return cls(Draw.SELECTION_RATIO, Draw.SELECTION_TOKEN, (seed,))
+
+    @classmethod
+    def of_masf(cls, seed: int) -> UniformMasking:
+        """Masks of the rows that MaSF is fitted to."""
+        return cls(Draw.MASF_RATIO, Draw.MASF_TOKEN, (seed,))
 
 
 def maskable_tokens(attention_mask: Tensor, sequence_id: Tensor) -> Tensor:
@@ -53,66 +69,35 @@ def mask_count(ratio: float, n: Tensor) -> Tensor:
     return product.floor().to(torch.int64)
 
 
-def hashed_uniform(*keys: Tensor | int) -> Tensor:
-    """Uniform [0, 1) float32 numbers that depend on `keys` alone, broadcast against each other.
-
-    A counter-based generator (the SplitMix64 finaliser, chained over the keys): the draw for (seed,
-    example, position) is the same in any batch, order, padding, process or device.
-
-    >>> alone = hashed_uniform(0, torch.tensor([7]))
-    >>> bool(alone == hashed_uniform(0, torch.tensor([3, 7]))[1])
-    True
-    """
-    state: Tensor | int = 0
-    for key in keys:
-        if isinstance(state, int) and isinstance(key, int):
-            state = _signed(_mix64(((state ^ key) + _GOLDEN_GAMMA) & _ALL_BITS) & _ALL_BITS)  # costs no tensor
-        else:
-            state = _mix64((state ^ key) + _GOLDEN_GAMMA)
-    if isinstance(state, int):
-        state = torch.tensor(state)
-    return _shift_right(state, 40).to(torch.float32) * 2.0**-24
-
-
-def _mix64(x: Any) -> Any:
-    x = (x ^ _shift_right(x, 30)) * _MIX_1
-    x = (x ^ _shift_right(x, 27)) * _MIX_2
-    return x ^ _shift_right(x, 31)
-
-
-def _shift_right(x: Any, bits: int) -> Any:
-    return (x >> bits) & ((1 << (64 - bits)) - 1)
-
-
-def _signed(x: int) -> int:
-    return x - (1 << 64) if x >> 63 else x
-
-
-def rows_to_mask(strategy: str, batch_size: int, example_id: Tensor, draw: tuple[int, ...]) -> Tensor:
-    """Which rows of a mini-batch the masking strategy masks. Returns bool [B].
+def rows_to_mask(strategy: str, batch_size: int, example_id: Tensor, seed: int, epoch: int) -> Tensor:
+    """Which rows of a mini-batch the masking strategy masks in training. Returns bool [B].
 
     `half_det`: all but the first B // 2 rows; `half_ran`: a fair coin per row; `uniform`: all; `none`: none.
     """
     if strategy == "half_det":
         return torch.arange(batch_size, device=example_id.device) >= batch_size // 2
     if strategy == "half_ran":
-        return hashed_uniform(*draw, STREAM_ROW, example_id) < 0.5
+        return Draw.TRAINING_ROW.uniform(seed, epoch, example_id) < 0.5
     if strategy in ("uniform", "none"):
         return torch.full((batch_size,), strategy == "uniform", device=example_id.device)
     raise unknown("masking strategy", strategy, STRATEGIES)
 
 
 def mask_uniformly(
-    input_ids: Tensor, maskable: Tensor, mask_id: int, example_id: Tensor, draw: tuple[int, ...], max_ratio: float = 1.0
+    input_ids: Tensor,
+    maskable: Tensor,
+    mask_id: int,
+    example_id: Tensor,
+    draws: UniformMasking,
+    max_ratio: float = 1.0,
 ) -> Tensor:
     """Mask each row at its own ratio r ~ U[0, max_ratio): every maskable token independently with probability r.
 
-    `draw` holds the integers, such as (seed, epoch), that with `example_id` [B] decide the outcome.
-    Returns new input ids [B, T].
+    `draws` and `example_id` [B] decide the outcome. Returns new input ids [B, T].
     """
-    ratio = hashed_uniform(*draw, STREAM_RATIO, example_id)[:, None] * max_ratio
+    ratio = draws.ratio.uniform(*draws.keys, example_id)[:, None] * max_ratio
     position = torch.arange(input_ids.shape[1], device=input_ids.device)
-    chosen = hashed_uniform(*draw, STREAM_TOKEN, example_id[:, None], position) < ratio
+    chosen = draws.token.uniform(*draws.keys, example_id[:, None], position) < ratio
     return input_ids.masked_fill(chosen & maskable, mask_id)
 
 
@@ -132,8 +117,9 @@ def mask_for_training(
     Both texts are masked. The draw depends on (seed, epoch, example id) and not on the batch;
     only `half_det` looks at a row's place in the batch, so rows must stand in random order.
     """
-    rows = rows_to_mask(strategy, input_ids.shape[0], example_id, (seed, epoch))
-    masked = mask_uniformly(input_ids, maskable, mask_id, example_id, (seed, epoch), max_ratio)
+    rows = rows_to_mask(strategy, input_ids.shape[0], example_id, seed, epoch)
+    draws = UniformMasking.of_training(seed, epoch)
+    masked = mask_uniformly(input_ids, maskable, mask_id, example_id, draws, max_ratio)
     return torch.where(rows[:, None], masked, input_ids)
 
 
@@ -145,7 +131,7 @@ def mask_random_share(
     The choice depends on (seed, example id) alone, and the tokens masked at one ratio stay masked at every larger one.
     """
     position = torch.arange(input_ids.shape[1], device=input_ids.device)
-    scores = hashed_uniform(seed, STREAM_FIXED, example_id[:, None], position)
+    scores = Draw.RANDOM_MASKING.uniform(seed, example_id[:, None], position)
     return input_ids.masked_fill(top_share(scores, maskable, ratio), mask_id)
 
 

@@ -32,6 +32,7 @@ _MAIN: dict[str, Setting] = {
     "selection": choice("both", "nomask", "mask"),
     "scheduler": choice("linear", "authors"),
     "split": choice("authors", "random"),
+    "label_map": Setting(dict, least=1, null=True, form="a map such as {0: negative, 1: positive}"),
     "target": Setting(str),
     "explain": choice("first", "second", "both"),
     "text": text(null=True),
@@ -123,10 +124,14 @@ _DATASET: dict[str, Setting] = {
 }
 
 # Lightning's arguments that a person may set; those of conf/trainer and, with a plus sign, the others.
-_COUNT_OR_SHARE = whole(0, 10**9, other=SHARE)
 _TRAINER: dict[str, Setting] = {
     "accelerator": choice("auto", "cpu", "gpu", "cuda", "mps", "tpu"),
-    "devices": whole(-1, 1024, other=Setting(str, other=listed(whole(0, 1024), least=1, distinct=True))),
+    "devices": Setting(
+        str,
+        pattern=r"auto|-1|[1-9][0-9]{0,3}|[0-9]{1,4}(,[0-9]{1,4})+",
+        form="a number of devices, or auto",
+        other=listed(whole(0, 1024), least=1, distinct=True),
+    ),
     "num_nodes": whole(1, 10_000),
     "strategy": text(),
     "precision": choice(

@@ -86,6 +86,8 @@ class Setting:
             self._check_list(key, value)
         elif self.kind is str:
             self._check_text(key, str(value))
+        elif self.kind is dict and len(value) < self.least:
+            raise FmmError(f"{key}{equals}{{}} is empty: give {self.words()}")
         elif phrase := self.outside(value):
             raise FmmError(f"{key}{equals}{shown(value)} {phrase}")
 

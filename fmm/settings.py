@@ -27,7 +27,7 @@ def resolved(cfg: DictConfig, prefix: str = "") -> dict[str, Any]:
         key = f"{prefix}{name!s}"
         try:
             value = cfg[name]
-            if isinstance(value, DictConfig) and len(value):
+            if isinstance(value, DictConfig) and len(value) and not _is_map(key):
                 flat |= resolved(value, f"{key}.")
             else:
                 flat[key] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
@@ -37,6 +37,12 @@ def resolved(cfg: DictConfig, prefix: str = "") -> dict[str, Any]:
             reason = "it refers to itself" if isinstance(error, RecursionError) else first_line(error)
             raise FmmError(f"{key}={_raw(cfg, name)} cannot be resolved ({reason}); give a value") from error
     return flat
+
+
+def _is_map(key: str) -> bool:
+    """Whether a key takes a map as its value, of which the names are a person's own."""
+    setting = declared(key)
+    return setting is not None and setting.kind is dict
 
 
 def _raw(cfg: DictConfig, name: Any) -> str:
@@ -160,7 +166,7 @@ def unfolded(key: str, value: Any) -> dict[str, Any]:
     >>> unfolded("data", {"num_workers": 2, "more": {"path": "a"}})
     {'data.num_workers': 2, 'data.more.path': 'a'}
     """
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or _is_map(key):
         return {key: value}
     return {full: inner for name in value for full, inner in unfolded(f"{key}.{name}", value[name]).items()}
 

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fmm.data import encode_rows, read_unlabelled
 from fmm.errors import FmmError
-from tests.data_helpers import build, dataset_config, word_tokenizer
+from tests.data_helpers import build, dataset_config
 
 ROWS = [{"text": f'a "quoted", text\nof row {i}', "label": "good" if i % 3 else "bad"} for i in range(60)]
 
@@ -118,7 +117,7 @@ BROKEN = {
     "other separator": ("f.csv", "text;label\na;x\n", "separates its columns by ';'"),
     "old line ends": ("f.csv", "text,label\ra,x\r", r"header \(line 1\) is broken"),
     "no header": ("f.csv", "\n \n", "has no column 'text'"),
-    "numbers": ("f.csv", "text,label\na,0.1\nb,0.2\n", r"2 rows of 2 classes.*name another column"),
+    "numbers": ("f.csv", "text,label\na,0.1\nb,0.2\n", r"row 1 has label 0\.1; labels are whole .*another column"),
     "extension": ("f.txt", GOOD, r"unknown file type '\.txt'; .*\(choose from \.csv, \.jsonl, \.parquet, \.tsv\)"),
     "empty file": ("f.csv", "", "is empty"),
     "no rows": ("f.csv", "text,label\n", "has no rows"),
@@ -208,15 +207,6 @@ def test_ids(tmp_path: Path, ids: list[str], message: str) -> None:
     path = write(tmp_path / "f.csv", [{"text": "a", "label": str(i), "n": n} for i, n in enumerate(ids)])
     with pytest.raises(FmmError, match=message):
         local(tmp_path, {"id": "n"}, path=str(path)).read()
-
-
-def test_unlabelled_rows_to_be_explained(tmp_path: Path) -> None:
-    path = write(tmp_path / "f.csv", [{"q": "a b", "c": "d"}, {"q": "e", "c": "f g"}])
-    rows = read_unlabelled(path, text="q", text_pair="c")
-    assert rows.texts == ["a b", "e"] and rows.pairs == ["d", "f g"]
-    assert rows.labels.tolist() == [-1, -1] and rows.example_ids.tolist() == [0, 1]
-    batch = encode_rows(rows, word_tokenizer(), 64).batch([0, 1])
-    assert batch["sequence_id"].tolist() == [[0, 1, 1, 0, 2, 0], [0, 1, 0, 2, 2, 0]]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fmm import masking
+from fmm.draws import Draw
 from fmm.errors import FmmError
 
 GOLDEN = np.load(Path(__file__).parent / "goldens" / "random_masking.npz")
@@ -63,9 +64,7 @@ def test_random_share_masks_exactly_the_count_and_no_special_token():
     for ratio in RATIOS:
         got = masking.mask_random_share(ids, maskable, MASK, torch.arange(len(ids)), ratio=ratio, seed=3)
         chosen = masking.top_share(
-            masking.hashed_uniform(
-                3, masking.STREAM_FIXED, torch.arange(len(ids))[:, None], torch.arange(ids.shape[1])
-            ),
+            Draw.RANDOM_MASKING.uniform(3, torch.arange(len(ids))[:, None], torch.arange(ids.shape[1])),
             maskable,
             ratio,
         )
@@ -108,28 +107,19 @@ def test_mask_by_importance_against_a_loop():
                 assert torch.equal(got[row], expected)
 
 
-def test_hashed_numbers_are_uniform_and_independent():
-    draws = masking.hashed_uniform(0, torch.arange(200)[:, None], torch.arange(500))
-    assert draws.min() >= 0 and draws.max() < 1
-    counts = torch.histc(draws, 20, 0, 1)
-    assert ((counts - 5000) ** 2 / 5000).sum() < 45.3  # chi-squared with 19 degrees of freedom, p = 0.0006
-    other = masking.hashed_uniform(1, torch.arange(200)[:, None], torch.arange(500))
-    flat = torch.stack([draws.flatten(), other.flatten(), draws.roll(1, 0).flatten(), draws.roll(1, 1).flatten()])
-    assert (torch.corrcoef(flat) - torch.eye(4)).abs().max() < 0.015
-
-
 @pytest.mark.parametrize("strategy", masking.STRATEGIES)
 def test_training_masks_depend_on_the_example_and_not_on_the_batch(strategy):
     ids, maskable = golden_batch("pair")
     examples = torch.arange(len(ids)) + 7
     options = {"strategy": strategy, "seed": 1, "epoch": 2}
     whole = masking.mask_for_training(ids, maskable, MASK, examples, **options)
-    rows = masking.rows_to_mask(strategy, len(ids), examples, (1, 2))
+    rows = masking.rows_to_mask(strategy, len(ids), examples, 1, 2)
     assert torch.equal(whole[~rows], ids[~rows])
     if strategy != "none":
         wide = torch.nn.functional.pad(ids, (0, 9), value=1), torch.nn.functional.pad(maskable, (0, 9))
         picked = rows.nonzero().flatten().flip(0)
-        alone = masking.mask_uniformly(wide[0][picked], wide[1][picked], MASK, examples[picked], (1, 2))
+        draws = masking.UniformMasking.of_training(1, 2)
+        alone = masking.mask_uniformly(wide[0][picked], wide[1][picked], MASK, examples[picked], draws)
         assert torch.equal(alone[:, : ids.shape[1]], whole[picked]) and (alone[:, ids.shape[1] :] == 1).all()
         again = masking.mask_for_training(ids, maskable, MASK, examples, **options | {"epoch": 3})
         assert not torch.equal(whole, again)
@@ -137,12 +127,12 @@ def test_training_masks_depend_on_the_example_and_not_on_the_batch(strategy):
 
 @pytest.mark.parametrize(("size", "masked"), [(1, [1]), (2, [0, 1]), (5, [0, 0, 1, 1, 1]), (16, [0] * 8 + [1] * 8)])
 def test_half_det_masks_the_rows_that_the_authors_mask(size, masked):
-    rows = masking.rows_to_mask("half_det", size, torch.arange(size), (0, 0))
+    rows = masking.rows_to_mask("half_det", size, torch.arange(size), 0, 0)
     assert rows.int().tolist() == masked
 
 
 def test_half_ran_is_a_fair_coin():
-    rows = masking.rows_to_mask("half_ran", 20000, torch.arange(20000), (0, 0))
+    rows = masking.rows_to_mask("half_ran", 20000, torch.arange(20000), 0, 0)
     assert rows.float().mean().item() == pytest.approx(0.5, abs=0.012)
 
 
@@ -151,7 +141,8 @@ def test_number_of_masked_tokens_is_distributed_as_the_authors(max_ratio):
     n = 20000
     ids, maskable = words(30)
     ids, maskable = ids.repeat(n, 1), maskable.repeat(n, 1)
-    masked = masking.mask_uniformly(ids, maskable, MASK, torch.arange(n), (0, 0), max_ratio) == MASK
+    draws = masking.UniformMasking.of_training(0, 0)
+    masked = masking.mask_uniformly(ids, maskable, MASK, torch.arange(n), draws, max_ratio) == MASK
     counts = torch.bincount(masked.sum(1), minlength=31).double()
     expected = torch.from_numpy(GOLDEN[f"max_{max_ratio}_count_histogram_0to30"]).double()
     both = counts + expected
@@ -167,4 +158,4 @@ def test_ranks_put_what_cannot_be_ranked_behind():
 
 def test_unknown_strategy_names_the_nearest():
     with pytest.raises(FmmError, match="did you mean half_det"):
-        masking.rows_to_mask("half-det", 2, torch.arange(2), (0, 0))
+        masking.rows_to_mask("half-det", 2, torch.arange(2), 0, 0)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 import fmm
 from fmm import measures
+from fmm.draws import Draw
 from fmm.errors import FmmError
-from fmm.masking import STREAM_RANDOM_MEASURE, hashed_uniform
 from fmm.models.classifier import Classifier
 from tests.shapes import MASK, PAD, ROWS, classifier_of, make_batch, make_model
 
@@ -149,7 +149,7 @@ def test_random_scores_come_from_seed_example_and_position_alone() -> None:
     batch = make_batch("roberta", ["pair"])
     got = fmm.attribute(classifier_of("roberta"), batch, "rand", seed=3).scores
     width = batch["input_ids"].shape[1]
-    assert torch.equal(got, hashed_uniform(3, STREAM_RANDOM_MEASURE, batch["example_id"][:, None], torch.arange(width)))
+    assert torch.equal(got, Draw.RANDOM_MEASURE.uniform(3, 0, batch["example_id"][:, None], torch.arange(width)))
 
 
 def test_random_scores_need_to_know_the_example() -> None:

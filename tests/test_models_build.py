@@ -116,7 +116,7 @@ def test_damaged_weights_are_a_sentence(folder, content):
 
 
 def test_weights_that_are_no_numbers_are_refused(folder):
-    model = build.load_model(str(folder), ["neg", "pos"])
+    model, _ = build.load_model(str(folder), ["neg", "pos"])
     with torch.no_grad():
         model.get_input_embeddings().weight[3, 1] = float("nan")
     model.save_pretrained(folder)
@@ -177,7 +177,7 @@ def test_labels_with_a_gap_in_their_numbers_are_refused(folder):
 
 
 def test_head_is_new_where_the_checkpoint_has_another(folder):
-    model = build.load_model(str(folder), ["a", "b", "c"])
+    model, _ = build.load_model(str(folder), ["a", "b", "c"])
     assert model.config.num_labels == 3 and model.config.id2label == {0: "a", 1: "b", 2: "c"}
 
 

@@ -234,15 +234,6 @@ def test_impossible_settings_are_refused_before_any_work(toy, override):
         train.run(toy(override))
 
 
-def test_labels_are_matched_by_name():
-    assert common.label_mapping({0: "pos", 1: "NEG"}, ["neg", "pos"], "m") == [1, 0]
-    assert common.label_mapping({0: "LABEL_0", 1: "LABEL_1"}, ["neg", "pos"], "m") == [0, 1]
-    with pytest.raises(FmmError, match="has 3 labels"):
-        common.label_mapping({0: "a", 1: "b", 2: "c"}, ["neg", "pos"], "m")
-    with pytest.raises(FmmError, match="labels entailment"):
-        common.label_mapping({0: "entailment", 1: "neutral"}, ["neg", "pos"], "m")
-
-
 def test_parquet_holds_what_the_table_is_derived_from(toy):
     import pyarrow.parquet as pq
 

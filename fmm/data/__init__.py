@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fmm.data.encoding import Encoded, encode
-from fmm.data.local import read_unlabelled
 from fmm.data.raw import DatasetInfo, RawSplit
 
 if TYPE_CHECKING:
-    from fmm.data.cache import EncodedSplit
     from fmm.data.datamodule import TextClassificationDataModule
 
-__all__ = ["DatasetInfo", "Encoded", "RawSplit", "build_datamodule", "encode", "encode_rows", "read_unlabelled"]
+__all__ = ["DatasetInfo", "Encoded", "RawSplit", "build_datamodule", "encode"]
 
 
 def build_datamodule(
@@ -26,10 +24,3 @@ def build_datamodule(
     return TextClassificationDataModule(
         dataset, data, seed=seed, split=split, batch_size=batch_size, cache_dir=cache_dir
     )
-
-
-def encode_rows(rows: RawSplit, tokenizer: Any, max_length: int) -> EncodedSplit:
-    """Tokenise rows in memory, without cache: for rows that are to be explained rather than learned from."""
-    from fmm.data.cache import EncodedSplit, encode_split
-
-    return EncodedSplit(encode_split(rows, tokenizer, max_length), tokenizer)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -17,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from fmm.data.cache import VERSION, EncodedSplit, encode_split, locked, read_split, write_split
 from fmm.data.encoding import tokenizer_hash
+from fmm.data.labels import rename_labels
 from fmm.data.loader import EvaluationBatches, TrainingBatches, make_loader
 from fmm.data.raw import SPLITS, DatasetInfo, RawData, RawSplit
 from fmm.data.splits import split_rule, stratified_subset
@@ -62,8 +64,14 @@ class TextClassificationDataModule(pl.LightningDataModule):
             reader = _reader(self.dataset)
             _check_files(self.dataset, self.data, reader)
             raw = reader(self.dataset, self.data, split=self.split, cache_dir=self.cache_dir)
-            self._raw = RawData(raw.info, self._limited(raw.splits), raw.origin)
+            names = rename_labels(raw.info.label_names, self.data.get("label_map"))
+            origin = raw.origin | ({"label_map": dict(zip(raw.info.label_names, names))} if self._renames else {})
+            self._raw = RawData(replace(raw.info, label_names=names), self._limited(raw.splits), origin)
         return self
+
+    @property
+    def _renames(self) -> bool:
+        return bool(self.data.get("label_map"))
 
     def _limited(self, splits: dict[str, RawSplit]) -> dict[str, RawSplit]:
         limited = {}
@@ -108,7 +116,10 @@ class TextClassificationDataModule(pl.LightningDataModule):
 
     def _identity(self, keys: Iterable[str]) -> str:
         limits = {key: self.data.get(key) for key in keys}
-        return _digest([self._read().origin["identity"], limits, self.split_seed if any(limits.values()) else None])
+        raw = self._read()
+        renamed = [raw.info.label_names] if self._renames else []
+        seed = self.split_seed if any(limits.values()) else None
+        return _digest([raw.origin["identity"], limits, seed, *renamed])
 
     @property
     def cache_key(self) -> str:

@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
 from fmm.data.cache import EncodedSplit
+from fmm.draws import Draw
 from fmm.errors import FmmError
 
 POOL = 100  # batches whose rows are sorted together: larger means less padding and less mixing
@@ -72,7 +73,7 @@ class EvaluationBatches(DistributedSampler):
 
 def training_batches(lengths: np.ndarray, batch_size: int, seed: int, epoch: int) -> list[list[int]]:
     """Row numbers of one epoch's batches, each row once; the last rows may make a smaller batch."""
-    rng = np.random.default_rng((seed, epoch))
+    rng = Draw.BATCH_ORDER.generator(seed, epoch)
     order = rng.permutation(len(lengths))
     batches = []
     for start in range(0, len(order), POOL * batch_size):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fmm.data.labels import LabelColumn, label_column
 from fmm.data.raw import SPLITS, DatasetInfo, RawData, RawSplit, raw_split
 from fmm.data.sources import sha256
 from fmm.data.splits import stratified_parts
@@ -29,6 +30,8 @@ class _Columns:
     pairs: list[str] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
+    respelt: int = 0  # labels spelt otherwise
+    merged: dict[str, int] = field(default_factory=dict)  # labels that came together by that, and their spellings
 
 
 def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cache_dir: Path) -> RawData:
@@ -49,18 +52,11 @@ def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cac
         "revision": None,
         "sha256": sums,
         "split": f"random, seed {seed}" if cut else "official",
+        "labels_respelt": {name: part.respelt for name, part in columns.items() if part.respelt},
+        "labels_merged": {name: part.merged for name, part in columns.items() if part.merged},
         "identity": hashlib.sha256(json.dumps([parts, seed if cut else None]).encode()).hexdigest(),
     }
     return RawData(DatasetInfo.from_config(dataset, names), splits, origin)
-
-
-def read_unlabelled(
-    path: str | Path, text: str = "text", text_pair: str | None = None, id: str | None = None
-) -> RawSplit:
-    """Read a file that is to be explained, not learned from: labels are -1 and no label column is looked at."""
-    dataset = {"text": text, "text_pair": text_pair, "label": None, "id": id}
-    columns = _read_columns(Path(path).expanduser(), dataset, "path")
-    return _to_split(columns, [], Path(path), dataset)
 
 
 def _files(data: Mapping[str, Any]) -> dict[str, Path]:
@@ -89,15 +85,22 @@ def _read_columns(path: Path, dataset: Mapping[str, Any], option: str) -> _Colum
             hint = f"; did you mean dataset.{option}={close[0]}?" if close else f"; choose one with dataset.{option}="
             raise FmmError(f"{path} has no column {name!r}{hint} (it has {', '.join(map(str, names)) or 'none'})")
     out = _Columns()
+    cells: list[Any] = []
     for number, row in enumerate(rows, start=1):
         out.texts.append(_text(row, wanted["text"], path, number))
         if "text_pair" in wanted:
             out.pairs.append(_text(row, wanted["text_pair"], path, number))
         if "label" in wanted:
-            out.labels.append(_label(row, wanted["label"], path, number))
+            cells.append(row.get(wanted["label"]))
+            _check_cell(cells[-1], wanted["label"], path, number)
         out.ids.append(_id(row, wanted["id"], path, number) if "id" in wanted else number - 1)
     if not out.texts:
         raise FmmError(f"{path} has no rows; give at least one row per class and split")
+    if "label" in wanted:
+        out.labels, spelt = _labels(cells, wanted["label"], path)
+        out.respelt, out.merged = spelt.respelt, spelt.merged
+        for line in spelt.said(str(path)):
+            print(line, flush=True)
     if len(set(out.ids)) < len(out.ids):
         raise FmmError(f"{path} has an id twice in column {wanted['id']!r}; leave dataset.id out to number the rows")
     return out
@@ -115,27 +118,30 @@ def _text(row: Mapping[str, Any], column: str, path: Path, number: int) -> str:
     return value
 
 
-def _label(row: Mapping[str, Any], column: str, path: Path, number: int) -> str:
-    value = row.get(column)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if value is not None and not isinstance(value, int | str):  # bool is an int
+def _check_cell(value: Any, column: str, path: Path, number: int) -> None:
+    """Refuse a cell that cannot hold a label."""
+    if isinstance(value, str):
+        check_characters(value, column, path, number)
+    elif value is not None and not isinstance(value, int | float):  # bool is an int
         raise FmmError(
             f"{path} row {number} has label {value!r}; labels are whole numbers or names, not {type(value).__name__}"
         )
-    label = "" if value is None else str(value).strip()
-    if not label or label.casefold() == "nan":  # what numpy writes where there is none
-        raise FmmError(f"{path} row {number} has no label in column {column!r}; fill it in or drop the row")
-    return without_fraction(label)
 
 
-def without_fraction(label: str) -> str:
-    """A label without the fraction that table programs write where a cell of the column is empty: 1.0 is 1.
-
-    >>> without_fraction("1.0"), without_fraction("1.5"), without_fraction("v1.0")
-    ('1', '1.5', 'v1.0')
-    """
-    return label.split(".")[0] if re.fullmatch(r"-?\d+\.0+", label, re.ASCII) else label
+def _labels(cells: list[Any], column: str, path: Path) -> tuple[list[str], LabelColumn]:
+    """Labels of all rows. Raises FmmError for a row without one, and for numbers that are no classes."""
+    labels = label_column(cells)
+    values: list[str] = []
+    for number, label in enumerate(labels.values, start=1):
+        if label is None:
+            raise FmmError(f"{path} row {number} has no label in column {column!r}; fill it in or drop the row")
+        if re.fullmatch(r"-?\d+\.\d+(e[+-]?\d+)?", label):
+            raise FmmError(
+                f"{path} row {number} has label {label}; labels are whole numbers or names, not quantities: round "
+                "them, or name another column by dataset.label="
+            )
+        values.append(label)
+    return values, labels
 
 
 def check_characters(value: str, column: str | None, path: Path, number: int) -> None:

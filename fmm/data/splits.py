@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fmm.draws import Draw
 from fmm.errors import unknown
 
 RULES = ("authors", "random")
@@ -51,7 +52,7 @@ def stratified_parts(labels: np.ndarray, shares: Sequence[float], seed: int) -> 
 
     Returns row numbers, sorted. A class of at least as many rows as parts is in every part.
     """
-    rng = np.random.default_rng(seed)
+    rng = Draw.SPLIT.generator(seed)
     parts: list[list[np.ndarray]] = [[] for _ in shares]
     for label in np.unique(labels):
         rows = rng.permutation(np.flatnonzero(labels == label))
@@ -80,7 +81,7 @@ def stratified_subset(labels: np.ndarray, limit: int | None, seed: int) -> np.nd
     """
     if limit is None or limit >= len(labels):
         return np.arange(len(labels))
-    rng = np.random.default_rng(seed)
+    rng = Draw.ROW_LIMIT.generator(seed)
     classes, counts = np.unique(labels, return_counts=True)
     exact = counts * (limit / len(labels))
     sizes = np.floor(exact).astype(int)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fmm.data.labels import find_label
-from fmm.data.local import check_characters, without_fraction
+from fmm.data.labels import class_numbers, label_column, label_text, rename_labels
+from fmm.data.local import check_characters
 from fmm.data.tables import read_table
-from fmm.errors import FmmError, nearest, unknown
+from fmm.errors import FmmError, nearest
 
 
 @dataclass
@@ -44,17 +44,7 @@ class Source:
 
         Raises FmmError for a label that the model does not have.
         """
-        found = []
-        for row, label in enumerate(self.labels, start=1):
-            number = -1 if label is None else find_label(label, label_names)
-            if number is None and label == "-1":  # the hub's "no label", unless the model has one of that name
-                number = -1
-            if number is None:
-                raise FmmError(
-                    f"{self.name} row {row}: {unknown('label', str(label), label_names)}, as the model has only these"
-                )
-            found.append(number)
-        return np.array(found, dtype=np.int64)
+        return class_numbers(self.labels, label_names, self.name)
 
 
 def of_text(text: str, text_pair: str | None) -> Source:
@@ -74,7 +64,9 @@ def of_split(data: Any, split: str) -> Source:
     return Source("split", split, list(rows.texts), pairs, labels, rows.example_ids, rows.evidence)
 
 
-def of_file(path: Path, dataset: Mapping[str, Any], options: Mapping[str, Any]) -> Source:
+def of_file(
+    path: Path, dataset: Mapping[str, Any], options: Mapping[str, Any], label_map: Mapping[Any, Any] | None = None
+) -> Source:
     """Rows of a file. Its columns are named by `options`, else by `dataset`, else they are text, text_pair and label.
 
     A label column is read where there is one. Raises FmmError for a missing column, an empty text, a broken row or a
@@ -86,17 +78,28 @@ def of_file(path: Path, dataset: Mapping[str, Any], options: Mapping[str, Any]) 
     label = _column(path, names, "label", options, dataset, required=False)
     texts: list[str] = []
     pairs: list[str] = []
-    labels: list[str | None] = []
+    cells: list[Any] = []
     for number, row in enumerate(rows, start=1):
         texts.append(_text(row.get(str(text)), text, path, number))
         if pair is not None:
             pairs.append(_text(row.get(pair), pair, path, number))
-        labels.append(_label(row.get(label)) if label is not None else None)
+        cells.append(None if label is None else row.get(label))
     if not texts:
         raise FmmError(f"{path} has no rows; give at least one text to explain")
-    return Source(
-        "file", path.name, texts, pairs if pair is not None else None, labels, np.arange(len(texts), dtype=np.int64)
-    )
+    column = label_column(cells)
+    for line in column.said(path.name):
+        print(line, flush=True)
+    labels = _renamed(column.values, label_map)
+    ids = np.arange(len(texts), dtype=np.int64)
+    return Source("file", path.name, texts, pairs if pair is not None else None, labels, ids)
+
+
+def _renamed(labels: list[str | None], label_map: Mapping[Any, Any] | None) -> list[str | None]:
+    """Labels under the command line's `label_map`; it may hold labels that this file lacks."""
+    present = sorted({label for label in labels if label is not None})
+    held = {label_text(key): value for key, value in (label_map or {}).items()}
+    names = dict(zip(present, rename_labels(present, {key: held[key] for key in present if key in held})))
+    return [None if label is None else names[label] for label in labels]
 
 
 def _column(
@@ -120,8 +123,3 @@ def _text(value: Any, column: str | None, path: Path, number: int) -> str:
         raise FmmError(f"{path} row {number} has {what} in column {column!r}; fill it in or drop the row")
     check_characters(value, column, path, number)
     return value
-
-
-def _label(value: Any) -> str | None:
-    label = "" if value is None else str(value).strip()
-    return None if label.casefold() in ("", "nan") else without_fraction(label)

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from fmm.draws import Draw
 from fmm.errors import FmmError
-from fmm.masking import STREAM_RANDOM_MEASURE, hashed_uniform
 from fmm.measures.base import Explained, Measure
 from fmm.models.classifier import Classifier
 
@@ -37,4 +37,4 @@ class Random(Measure):
 
     def score(self, classifier: Classifier, asked: Explained) -> tuple[Tensor, None]:
         position = torch.arange(asked.block.input_ids.shape[1])
-        return hashed_uniform(asked.seed, STREAM_RANDOM_MEASURE, asked.block.example_id[:, None], position), None
+        return Draw.RANDOM_MEASURE.uniform(asked.seed, 0, asked.block.example_id[:, None], position), None

@@ -7,6 +7,7 @@ C labels, D width of the word embeddings, L layers. A batch is a dict of tensors
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -24,8 +25,17 @@ Listener = Callable[[Batch, tuple[Tensor, ...]], None]
 NO_AUTOCAST = frozenset({"deberta"})
 
 
+def takes_token_types(model: Any) -> bool:
+    """Whether the model tells the second text from the first by token types: RoBERTa-like models know one type only,
+    and a tokenizer of another model may yield two."""
+    known = getattr(model.config, "type_vocab_size", 2)
+    return known >= 2 and "token_type_ids" in inspect.signature(model.forward).parameters
+
+
 def call(model: Any, **inputs: Any) -> Any:
     """The model's output, outside of autocast where its kind cannot run within."""
+    if "token_type_ids" in inputs and not takes_token_types(model):
+        del inputs["token_type_ids"]
     if model.config.model_type not in NO_AUTOCAST:
         return model(**inputs)
     with torch.autocast(next(model.parameters()).device.type, enabled=False):
@@ -183,32 +193,34 @@ def load_classifier(
     Raises:
         FmmError: nothing is there, the checkpoint has no classification head, or the tokenizer has no mask token.
     """
-    from transformers import AutoModelForSequenceClassification  # seconds; `import fmm` stays light
-
-    from fmm.models import build
+    from fmm.models import build, weights  # seconds; `import fmm` stays light
 
     name = str(folder_or_id)
     tokenizer = build.load_tokenizer(name)
+    build.check_config(build.configuration(name), name)
+    names = build.label_names(name)
     try:
-        model, report = AutoModelForSequenceClassification.from_pretrained(
-            name, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True, **build.hub_options(name)
-        )
+        model, loading = weights.read_classifier(name, dtype=dtype, num_labels=len(names), **build.hub_options(name))
+    except FmmError:
+        raise
     except Exception as error:  # safetensors, torch and transformers each raise their own kinds
         raise FmmError(
             f"the model of {name!r} could not be loaded ({first_line(error)}); give the folder of a trained classifier"
         ) from error
-    build.check_config(model.config, name)
-    build.config_labels(model.config, name)
-    build.check_shapes(report["mismatched_keys"], name)
-    build.check_weights(model, name)
-    if missing := sorted(report["missing_keys"]):
+    if loading.new_weights:
         raise FmmError(
-            f"checkpoint {name!r} has no trained weights for {', '.join(missing[:3])}; "
-            "it is no trained classifier: fine-tune it with task=train first"
+            f"checkpoint {name!r} has no trained weights for {', '.join(loading.new_weights[:3])}; "
+            "it is no trained classifier: fine-tune it first, by task=train with it as model.name"
         )
     build.check_vocabulary(model, tokenizer, name)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     limit = build.max_tokens(model, tokenizer)
-    classifier = Classifier(model, mask_id=tokenizer.mask_token_id, pad_id=tokenizer.pad_token_id, max_length=limit)
+    classifier = Classifier(
+        model,
+        mask_id=tokenizer.mask_token_id,
+        pad_id=tokenizer.pad_token_id,
+        label_names=names,
+        max_length=limit,
+    )
     return classifier.requires_grad_(False).eval().to(device), tokenizer

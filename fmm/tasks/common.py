@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,7 +78,7 @@ def datamodule(cfg: DictConfig) -> Any:
     cache = Path(cfg.data.cache_dir) if cfg.data.cache_dir else Path(cfg.output_dir) / "cache"
     return build_datamodule(
         container(cfg.dataset),
-        container(cfg.data),
+        container(cfg.data) | {"label_map": container(cfg.label_map)},
         seed=cfg.seed,
         split=cfg.split,
         batch_size=cfg.training.batch_size,
@@ -207,27 +206,3 @@ def train_command(cfg: DictConfig) -> str:
     if cfg.masking.strategy != (given[-1] if given else hydra and hydra.runtime.choices.get("masking")):
         kept.append(f"masking.strategy={cfg.masking.strategy}")  # a task asks for the plain model beside the masked one
     return "python run.py task=train " + " ".join(f"'{o}'" if set(o) & set(" [](){}$'\"") else o for o in kept)
-
-
-def label_mapping(model_labels: Mapping[int, str], dataset_labels: list[str], name: str) -> list[int]:
-    """For each dataset label the model's output of the same name (labels are matched by name, not by number).
-
-    A model whose labels have no names (LABEL_0, ...) is taken to be in the dataset's order.
-    Raises FmmError where the names or their number differ.
-    """
-    names = [str(model_labels[i]) for i in range(len(model_labels))]
-    if len(names) != len(dataset_labels):
-        raise FmmError(
-            f"the model {name} has {len(names)} labels ({', '.join(names)}) but the dataset has {len(dataset_labels)} "
-            f"({', '.join(dataset_labels)}); choose a model trained on this dataset"
-        )
-    if all(n == f"LABEL_{i}" for i, n in enumerate(names)):
-        return list(range(len(names)))
-    folded = [n.casefold() for n in names]
-    missing = [label for label in dataset_labels if label.casefold() not in folded]
-    if missing:
-        raise FmmError(
-            f"the model {name} has labels {', '.join(names)} but the dataset has {', '.join(dataset_labels)}; "
-            "choose a model trained on this dataset"
-        )
-    return [folded.index(label.casefold()) for label in dataset_labels]

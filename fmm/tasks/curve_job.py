@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -18,11 +17,9 @@ from torch import Tensor
 from fmm import records
 from fmm.cost import Cost
 from fmm.curves import SCHEMA, Curve
-from fmm.data.labels import find_label
 from fmm.erasure import Answers, Batch, Eraser, Erasure
-from fmm.errors import FmmError, unknown
 from fmm.inference import Rows, evaluate
-from fmm.masf import Masf
+from fmm.masf import MasfByRatio
 from fmm.tasks.forecast import duration
 from fmm.tasks.subject import Subject
 
@@ -41,8 +38,8 @@ class CurveJob:
 
     subject: Subject
     eraser: Eraser
-    target: str | int
-    masf: dict[str, Masf]
+    target: str
+    masf: dict[str, MasfByRatio]
     baseline: Curve | None
 
     def compute(self, run: records.Run) -> tuple[pa.Table, dict[str, float]]:
@@ -101,55 +98,31 @@ class CurveJob:
 
     def _masf(self, erasure: Erasure, batch: Batch) -> dict[str, np.ndarray]:
         """p-values by kind [R, B]."""
-        found = {}
-        for kind, model in self.masf.items():
-            p = np.empty((len(erasure.ratios), len(erasure.rankable)))
-            for step in range(len(p)):
-                if self.baseline is not None and step in (0, len(p) - 1):
-                    p[step] = self.baseline.masf[kind][self._places(batch), step]
-                    continue
-                assert erasure.signals is not None
-                p[step] = model.score(erasure.signals[step]).numpy()
-                as_before = erasure.signals[step, :, 0, 0].isnan().numpy()  # not evaluated, as nothing was masked yet
-                p[step, as_before] = p[step - 1, as_before]
-            found[kind] = p
-        return found
+        return {kind: self._p_values(kind, by_ratio, erasure, batch) for kind, by_ratio in self.masf.items()}
+
+    def _p_values(self, kind: str, by_ratio: MasfByRatio, erasure: Erasure, batch: Batch) -> np.ndarray:
+        p = np.empty((len(erasure.ratios), len(erasure.rankable)))
+        for step, ratio in enumerate(erasure.ratios):
+            if self.baseline is not None:
+                p[step] = self.baseline.masf[kind][self._places(batch), step]
+                if step in (0, len(p) - 1):
+                    continue  # the same input, whatever the measure
+            assert erasure.signals is not None
+            # Rows of which nothing is masked yet are not evaluated again: they are the baseline's at this ratio too.
+            evaluated = ~erasure.signals[step, :, 0, 0].isnan()
+            p[step, evaluated.numpy()] = by_ratio.at(ratio).score(erasure.signals[step][evaluated]).numpy()
+        return p
 
 
-def targets(target: str | int, batch: Batch, names: list[str], unmasked: Tensor | None) -> Tensor:
-    """The class [B] whose logit is explained. `unmasked` [B, C] logits are needed for `predicted`."""
+def targets(target: str, batch: Batch, names: list[str], unmasked: Tensor | None) -> Tensor:
+    """The class [B] whose logit is explained: `gold`, `predicted`, for which `unmasked` [B, C] logits are needed, or
+    one of `names`."""
     if target == "gold":
         return batch["labels"]
     if target == "predicted":
         assert unmasked is not None
         return unmasked.argmax(dim=1)
-    return torch.full_like(batch["labels"], label_number(target, names))
-
-
-def target_name(target: str | int, names: list[str]) -> str:
-    """`gold`, `predicted`, or the name of the label that a number or a name in any case stands for.
-
-    So a label names its run in one way, however it was given. Raises FmmError for another.
-
-    >>> target_name(1, ["bad", "good"]), target_name("GOOD", ["bad", "good"]), target_name("gold", ["bad", "good"])
-    ('good', 'good', 'gold')
-    """
-    return str(target) if target in ("gold", "predicted") else names[label_number(target, names)]
-
-
-def label_number(target: str | int, names: list[str]) -> int:
-    """A label given by name, in any case, or by number: `fmm.data.labels.find_label`. Raises FmmError for another.
-
-    >>> label_number("Positive", ["negative", "positive"]), label_number(1, ["1", "2"]), label_number(1, ["a", "b"])
-    (1, 0, 1)
-    """
-    if (found := find_label(str(target), names)) is not None:
-        return found
-    if re.fullmatch(r"-?[0-9]+", str(target)):
-        numbers = all(re.fullmatch(r"-?[0-9]+", name) for name in names)
-        choices = ", ".join(names if numbers else [f"{number} {name}" for number, name in enumerate(names)])
-        raise FmmError(f"target={target} is no label; choose from {choices}")
-    raise unknown("target", "null" if target is None else str(target), ["gold", "predicted", *names])
+    return torch.full_like(batch["labels"], names.index(target))
 
 
 def row_chunks(lengths: np.ndarray) -> Iterator[np.ndarray]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 from omegaconf import DictConfig
 
 from fmm import records
+from fmm.data.labels import target_label
 from fmm.errors import FmmError, unknown
 from fmm.explain import source as sources
 from fmm.explain import work
@@ -21,8 +22,7 @@ from fmm.records import Record, Run
 from fmm.report import explain_page, terminal
 from fmm.report.verdict import stored_verdict
 from fmm.tasks.common import TrainedModel, container, datamodule, quiet_transformers, trained_model
-from fmm.tasks.curve_job import target_name
-from fmm.tasks.explain_job import forecast, input_ends, notes_on, prepare
+from fmm.tasks.explain_job import forecast, input_ends, note_on_order, notes_on, prepare
 from fmm.tracking import Tracker, tracker
 
 
@@ -37,7 +37,7 @@ def run(cfg: DictConfig) -> Record | None:
     data = None if cfg.checkpoint is not None and (given or path) else datamodule(cfg)
     trained = trained_model(cfg, data)
     measures = chosen_measures(cfg, trained)
-    source = given or (sources.of_file(path, container(cfg.dataset), cfg.explanation) if path else _split(cfg, data))
+    source = given or (_of_file(cfg, path) if path else _split(cfg, data))
     _check_texts(cfg, source)
     run = _open(cfg, trained, source, measures, _known_labels(trained, data))
     if cfg.dry_run:
@@ -73,6 +73,10 @@ def _file(cfg: DictConfig) -> Path | None:
     if named is not None and cfg.text is not None:
         raise FmmError(f"text= and the file {named} are both given; explain one of them")
     return None if named is None else Path(str(named)).expanduser()
+
+
+def _of_file(cfg: DictConfig, path: Path) -> Source:
+    return sources.of_file(path, container(cfg.dataset), cfg.explanation, container(cfg.label_map))
 
 
 def _split(cfg: DictConfig, data: Any) -> Source:
@@ -134,7 +138,7 @@ def _open(
         "model": trained.settings(),
         "dataset": cfg.dataset.name,
         "measures": measures,
-        "target": target_name(container(cfg.target), names),
+        "target": target_label(container(cfg.target), names, build.label_names(str(trained.directory))),
         "explain": cfg.explain,
         "seed": cfg.seed,
         "dtype": cfg.inference.dtype,
@@ -165,6 +169,9 @@ def _explain(
     for note in notes:
         print(note, flush=True)
     tokens, examples = work.explain(job, run)
+    for note in (order := note_on_order(job, examples["predicted"].to_pylist())):
+        print(f"warning: {note}", flush=True)
+    notes += order
     words = work.word_table(job, tokens)
     for name, table in (("tokens", tokens), ("words", words), ("examples", examples)):
         run.write_parquet(f"{name}.parquet", table)

@@ -11,13 +11,13 @@ import torch
 from omegaconf import DictConfig
 
 from fmm.data import encode
+from fmm.data.labels import are_generic, order_of, suspected_order, target_label
 from fmm.errors import counted
 from fmm.explain.source import Source
 from fmm.explain.work import Job, cut_characters, explain_rows
 from fmm.models.classifier import load_classifier
 from fmm.records import Run
-from fmm.tasks.common import container, label_mapping
-from fmm.tasks.curve_job import label_number
+from fmm.tasks.common import container
 from fmm.tasks.forecast import duration
 
 
@@ -33,17 +33,15 @@ def prepare(
     classifier, tokenizer = load_classifier(str(directory), device, getattr(torch, cfg.inference.dtype))
     if cfg.inference.token_budget is not None:
         classifier.token_budget = int(cfg.inference.token_budget)
-    names = classifier.label_names
+    numbered = classifier.label_names
     if dataset_labels is not None:
-        mapping = label_mapping(dict(enumerate(names)), dataset_labels, str(directory))
-        if all(name.startswith("LABEL_") for name in names):
-            names = classifier.label_names = [dataset_labels[mapping.index(i)] for i in range(len(names))]
+        order = order_of(numbered, dataset_labels, str(directory))
+        classifier.label_names = [dataset_labels[order.index(output)] for output in range(len(order))]
+    names = classifier.label_names
     limit = min(classifier.max_length, int(cfg.data.max_length or classifier.max_length))
     rows = encode(tokenizer, source.texts, source.pairs, limit, offsets=True)
-    target = container(cfg.target)
-    if target not in ("gold", "predicted"):
-        target = label_number(target, names if dataset_labels is None else dataset_labels)
-        target = target if dataset_labels is None else mapping[target]
+    label = target_label(container(cfg.target), names, numbered)
+    target: str | int = label if label in ("gold", "predicted") else names.index(label)
     return Job(classifier, tokenizer, source, rows, source.gold(names), measures, target, cfg.explain, int(cfg.seed))
 
 
@@ -68,9 +66,19 @@ def notes_on(job: Job) -> list[str]:
     if job.target == "gold" and (job.gold < 0).any():
         without = f"{int((job.gold < 0).sum())} of {counted(n, 'row')}"
         notes.append(f"Without a gold label: {without}; the predicted label is explained there.")
+    if are_generic(job.classifier.label_names):
+        notes.append("The labels of the model have no names: LABEL_0 is its first output, and so on.")
     if job.target == "predicted":
         notes.append("The predicted label is explained.")
     return notes
+
+
+def note_on_order(job: Job, predicted: list[str]) -> list[str]:
+    """What the predictions of the labelled rows say of the order of the model's labels, if anything."""
+    names = job.classifier.label_names
+    numbers = np.array([names.index(name) for name in predicted], dtype=np.int64)
+    suspicion = suspected_order(job.gold, numbers, len(names))
+    return [] if suspicion is None else [suspicion.sentence(names)]
 
 
 def forecast(run: Run, job: Job) -> str:

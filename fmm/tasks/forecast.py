@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
+from fmm.models.classifier import call
+
 _BYTES_WHILE_TRAINING = 4 * (1 + 1 + 3)  # the model's folder, the best weights, the last weights with AdamW's state
 _TIMED_BATCHES = 3
 
@@ -49,7 +51,7 @@ def _seconds_a_row(cfg: DictConfig, data: Any, model: Any, batch: int) -> float:
         }
         started = time.perf_counter()
         with torch.autocast(device.type, torch.bfloat16, enabled=cuda):
-            model(**inputs).loss.backward()
+            call(model, **inputs).loss.backward()
         if cuda:
             torch.cuda.synchronize()
         times.append((time.perf_counter() - started) / len(indices))

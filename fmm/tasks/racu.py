@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fmm import masf, records
 from fmm.curves import Curve, curve_faithfulness, from_table
+from fmm.data.labels import target_label
 from fmm.erasure import Eraser
 from fmm.errors import FmmError, unknown
 from fmm.faithfulness import check_ratios
@@ -18,7 +19,7 @@ from fmm.measures import Measure, build, build_all, options_of
 from fmm.measures.base import TEXTS
 from fmm.records import Record, Run
 from fmm.tasks.common import container, quiet_transformers
-from fmm.tasks.curve_job import CurveJob, target_name
+from fmm.tasks.curve_job import CurveJob
 from fmm.tasks.forecast import duration
 from fmm.tasks.masf_fit import fitted
 from fmm.tasks.subject import Subject
@@ -45,6 +46,7 @@ def check(cfg: DictConfig) -> Subject:
     check_values(cfg)
     subject = Subject.of(cfg)
     check_rows(cfg, subject.data)
+    subject.check_target()
     return subject
 
 
@@ -59,11 +61,12 @@ def check_values(cfg: DictConfig) -> None:
 
 
 def check_rows(cfg: DictConfig, data: Any) -> None:
-    """Refuse a target or a text that the data have not. Raises FmmError."""
+    """Refuse a target, a text or gold labels that the data have not. Raises FmmError."""
     info, rows = data.info, data.raw("test")
     if cfg.explain != "first" and len(info.text_fields) < 2:
         raise FmmError(f"explain={cfg.explain} needs a second text, which {info.name} has not; give explain=first")
-    target_name(container(cfg.target), info.label_names)
+    if cfg.checkpoint is None:
+        target_label(container(cfg.target), info.label_names)
     unlabelled = int((rows.labels < 0).sum())
     if unlabelled and cfg.target != "predicted":
         raise FmmError(
@@ -98,7 +101,7 @@ def settings(cfg: DictConfig, subject: Subject, measure: Measure) -> dict[str, A
         "dataset": cfg.dataset.name,
         "data": {**data, "max_length": cfg.data.max_length},
         "measure": {"name": measure.name, **options_of(measure)},
-        "target": target_name(container(cfg.target), subject.data.info.label_names),
+        "target": subject.target,
         "explain": cfg.explain,
         "ratios": check_ratios(container(cfg.ratios)),
         "recursive": recursive,
@@ -137,10 +140,11 @@ def _shown(cfg: DictConfig, measure: Measure) -> DictConfig:
 def _compute(
     cfg: DictConfig, subject: Subject, measure: Measure, baseline: Record | None, job: Run, track: Tracker
 ) -> Record:
-    fits = {} if cfg.masf == "none" else fitted(subject)
+    ratios = check_ratios(container(cfg.ratios))
+    fits = {} if cfg.masf == "none" else fitted(subject, ratios, str(cfg.explain))
     reference = None if baseline is None else _read(baseline)
     eraser = _eraser(cfg, subject, measure, bool(fits))
-    table, cost = CurveJob(subject, eraser, cfg.target, fits, reference).compute(job)
+    table, cost = CurveJob(subject, eraser, subject.target, fits, reference).compute(job)
     job.write_parquet("curve.parquet", table)
     found = from_table(table)
     results = summarise(found, found if reference is None else reference, subject.data.info)
@@ -189,7 +193,7 @@ def forecast(cfg: DictConfig, subject: Subject) -> str:
     rows = order[[len(order) // 4, len(order) // 2, 3 * len(order) // 4]]
     said = []
     for measure in {m.name: m for m in [build(BASELINE), *measures(cfg)]}.values():
-        job = CurveJob(subject, _eraser(cfg, subject, measure, cfg.masf != "none"), cfg.target, {}, None)
+        job = CurveJob(subject, _eraser(cfg, subject, measure, cfg.masf != "none"), subject.target, {}, None)
         cost = job.cost(rows)
         scale = len(order) / len(rows)
         said.append(
@@ -213,10 +217,11 @@ def _read(record: Record) -> Curve:
     return from_table(table)
 
 
-def _shares(curve: Curve, kind: str, model: masf.Masf) -> list[dict[str, Any]]:
+def _shares(curve: Curve, kind: str, by_ratio: masf.MasfByRatio) -> list[dict[str, Any]]:
     p = torch.from_numpy(curve.masf[kind].copy())
-    n, lowest = len(model.fisher), model.lowest_p
-    return [
-        {"masking_ratio": float(ratio), **masf.summary(p[:, i], model.kind, n, lowest)}
-        for i, ratio in enumerate(curve.ratios)
-    ]
+    rows = []
+    for place, ratio in enumerate(curve.ratios.tolist()):
+        model = by_ratio.at(ratio)
+        shares = masf.summary(p[:, place], model.kind, len(model.fisher), model.lowest_p)
+        rows.append({"masking_ratio": ratio, "n_fit": model.columns.shape[2], **shares})
+    return rows

@@ -9,9 +9,15 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
+from fmm.data import encode
+from fmm.data.labels import are_generic, order_of, suspected_order, target_label
 from fmm.errors import FmmError, unknown
+from fmm.inference import Rows, evaluate
+from fmm.models import build
 from fmm.models.classifier import Classifier, load_classifier
-from fmm.tasks.common import TrainedModel, datamodule, label_mapping, train_command, trained_model
+from fmm.tasks.common import TrainedModel, container, datamodule, train_command, trained_model
+
+_ORDER_ROWS = 256  # validation rows on which the order of another's labels is tried
 
 
 @dataclass
@@ -45,6 +51,27 @@ class Subject:
         """Seed of the model's training; 0 for a checkpoint that fmm did not train."""
         return 0 if self.trained.record is None else int(self.trained.record.settings["seed"])
 
+    def _say_suspected_order(self, classifier: Classifier, tokenizer: Any) -> None:
+        """Point out, of a model that fmm did not train, labels that seem to stand in another order than its names."""
+        rows = self.data.raw("validation")
+        texts, pairs = rows.rows(0, _ORDER_ROWS)
+        batch = encode(tokenizer, texts, pairs, classifier.max_length).batch(tokenizer)
+        predicted = evaluate(classifier, Rows.from_batch(batch)).logits.argmax(dim=1)
+        suspicion = suspected_order(rows.labels[: len(texts)], predicted.numpy(), classifier.num_labels)
+        if suspicion is not None:
+            print(f"warning: {suspicion.sentence(classifier.label_names)}", flush=True)
+
+    @cached_property
+    def target(self) -> str:
+        """What is explained: `gold`, `predicted` or a label of the data. Raises FmmError for another."""
+        names = self.data.info.label_names
+        numbered = None if self.cfg.checkpoint is None else build.label_names(str(self.trained.directory))
+        return target_label(container(self.cfg.target), names, numbered)
+
+    def check_target(self) -> None:
+        """Raise FmmError where the configuration explains a label that the data have not."""
+        _ = self.target
+
     def model_settings(self) -> dict[str, Any]:
         """What a record says of the model; `masking` is the strategy's name."""
         return {**self.trained.settings(), "masking": self.strategy}
@@ -68,17 +95,22 @@ class Subject:
         _order_labels(classifier, self.data.info.label_names, str(self.trained.directory))
         self.data.attach_tokenizer(tokenizer, classifier.max_length)
         self.data.setup("test")  # the validation rows are tokenised when MaSF asks for them
+        if self.trained.record is None:
+            self._say_suspected_order(classifier, tokenizer)
         return classifier
 
 
 def _order_labels(classifier: Classifier, names: list[str], directory: str) -> None:
-    mapping = label_mapping(dict(enumerate(classifier.label_names)), names, directory)
+    """Put the logits in the order of the data's labels, by name."""
+    order = order_of(classifier.label_names, names, directory)
+    if are_generic(classifier.label_names) and not are_generic(names):
+        print(f"the labels of {directory} have no names; they are taken to be {', '.join(names)}, in this order")
     classifier.label_names = list(names)
-    if mapping == list(range(len(mapping))):
+    if order == list(range(len(order))):
         return
 
     def reorder(module: Any, inputs: Any, output: Any) -> Any:
-        output["logits"] = output["logits"][:, mapping]
+        output["logits"] = output["logits"][:, order]
         return output
 
     classifier.model.register_forward_hook(reorder)

@@ -15,16 +15,21 @@ from safetensors import SafetensorError
 
 from fmm import metrics
 from fmm.checkpoints import BEST, LAST, AtomicCheckpointIO, EpochHistory, checkpoint_callbacks, resumable, say
+from fmm.data.labels import target_label
+from fmm.draws import Draw
 from fmm.errors import FmmError, first_line
 from fmm.finetune import MaskedFineTuning
 from fmm.models import build, tiny
+from fmm.models.weights import Loading
 from fmm.records import Record, Run
 from fmm.report.training import draw_random_masking
 from fmm.tasks import forecast, random_masking
 from fmm.tasks.common import check_training, container, datamodule, is_main_process, quiet_transformers, train_run
-from fmm.tasks.curve_job import target_name
 from fmm.tracking import tracker
 from fmm.trainer import build_trainer, check_trainer, interruptible
+
+# What a record says of the fit; kept where only the test is done again.
+_FITTED = ("history", "best_epoch", "steps", "precision", "device", "devices", "loading")
 
 
 def run(cfg: DictConfig) -> Record | None:
@@ -34,13 +39,13 @@ def run(cfg: DictConfig) -> Record | None:
     quiet_transformers()
     data = datamodule(cfg)
     # training has no use for the target, but a later task would refuse it
-    target_name(container(cfg.target), data.info.label_names)
+    target_label(container(cfg.target), data.info.label_names)
     job = train_run(cfg, data.training_fingerprint)
     if not is_main_process():  # one of DDP's helpers: it only fits
-        _fit(cfg, job, data, *_prepare(cfg, data))
+        _fit(cfg, job, data, *_prepare(cfg, data)[:2])
         return None
     if cfg.dry_run:
-        model, _ = _prepare(cfg, data)
+        model, _, _ = _prepare(cfg, data)
         print(forecast.training(cfg, data, model))
         return None
     with job.lock():
@@ -61,9 +66,9 @@ def _same_test(record: Record, cfg: DictConfig, data: Any) -> bool:
     return record.results["test"] == wanted
 
 
-def _prepare(cfg: DictConfig, data: Any) -> tuple[Any, Any]:
-    """Load (or build) the model and its tokenizer, and the tokenised data."""
-    torch.manual_seed(cfg.seed)  # the new classification head is drawn from the run's seed
+def _prepare(cfg: DictConfig, data: Any) -> tuple[Any, Any, Loading | None]:
+    """Load (or build) the model and its tokenizer, and the tokenised data. Returns also what was read, if anything."""
+    torch.manual_seed(Draw.NEW_WEIGHTS.torch_seed(int(cfg.seed)))  # of the classification head
     data.read()
     names = data.info.label_names
     model_cfg = container(cfg.model)
@@ -73,17 +78,17 @@ def _prepare(cfg: DictConfig, data: Any) -> tuple[Any, Any]:
         tokenizer: Any = tiny.train_tokenizer(
             texts, vocab_size=model_cfg["vocab_size"], max_length=model_cfg["max_length"]
         )
-        model = tiny.build_model(model_cfg, names, len(tokenizer))
+        model, loading = tiny.build_model(model_cfg, names, len(tokenizer)), None
     else:
         tokenizer = build.load_tokenizer(model_cfg["name"], model_cfg.get("revision"))
-        model = build.load_model(
+        model, loading = build.load_model(
             model_cfg["name"], names, revision=model_cfg.get("revision"), attention=model_cfg.get("attention", "sdpa")
         )
     build.check_vocabulary(model, tokenizer, model_cfg["name"])
     data.attach_tokenizer(tokenizer, build.max_tokens(model, tokenizer, cfg.data.max_length))
     data.prepare_data()
     data.setup("fit")
-    return model, tokenizer
+    return model, tokenizer, loading
 
 
 def _module(cfg: DictConfig, data: Any, model: Any, tokenizer: Any) -> MaskedFineTuning:
@@ -143,21 +148,21 @@ def _train_and_test(cfg: DictConfig, job: Run, data: Any) -> Record:
     times = {}
     before = job.record()
     started = time.monotonic()
-    model, tokenizer = _prepare(cfg, data)
+    model, tokenizer, loading = _prepare(cfg, data)
     times["prepare"] = time.monotonic() - started
     log = job.directory / "train.log"
     with tracker(cfg, job.directory) as track:
         if before is None:
-            for line in (forecast.training(cfg, data, model), _data_line(data)):
+            said = loading.said(str(cfg.model.name)) if loading else []
+            for line in (*said, forecast.training(cfg, data, model), _data_line(data)):
                 say(line, log)
             started = time.monotonic()
             fitted = _fit(cfg, job, data, model, tokenizer, track.lightning_logger())
+            fitted["loading"] = loading.record() if loading else None
             _save_model(job.directory / "model", model, tokenizer)
             times["fit"] = time.monotonic() - started
         else:  # only the test differs from what was done
-            fitted = {
-                key: before.results[key] for key in ("history", "best_epoch", "steps", "precision", "device", "devices")
-            }
+            fitted = {key: before.results.get(key) for key in _FITTED}
             times["fit"] = before.results["durations"]["fit"]
         started = time.monotonic()
         table, predictions, work = random_masking.test(cfg, job.directory / "model", data)

@@ -1,0 +1,140 @@
+"""What a folder holds that is given as a model: a sentence for everything that is not a Hugging Face model folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from fmm.errors import FmmError
+
+WEIGHTS = ("model.safetensors", "pytorch_model.bin", "model.safetensors.index.json", "pytorch_model.bin.index.json")
+_FOREIGN = {
+    ".h5": "TensorFlow",
+    ".msgpack": "Flax",
+    ".onnx": "ONNX",
+    ".gguf": "GGUF",
+    ".ot": "rust-bert",
+}
+_PRETRAINED = "model.save_pretrained(<folder>) and tokenizer.save_pretrained(<folder>)"
+
+
+def check_model_folder(name: str) -> None:
+    """Refuse a path that is no Hugging Face model folder, naming what it is and how to make it one. Hub ids pass.
+
+    Raises FmmError.
+    """
+    path = Path(name)
+    if path.is_file():
+        raise FmmError(_of_file(path))
+    if not path.is_dir():
+        if path.is_absolute() or name.startswith((".", "~")):
+            raise FmmError(f"model folder {name!r} does not exist; give a folder with config.json, or a hub id")
+        return
+    files = {entry.name for entry in path.iterdir()}
+    if "adapter_config.json" in files:
+        raise FmmError(_of_adapter(path))
+    if "config.json" not in files:
+        raise FmmError(_without_configuration(path, files))
+    configuration = _json(path / "config.json")
+    if "model_type" not in configuration:
+        raise FmmError(
+            f"{name}/config.json names no model_type, so that nobody can tell what model it is; "
+            "copy the config.json of the model that was trained into the folder"
+        )
+    if not any((path / weights).exists() for weights in WEIGHTS):
+        raise FmmError(_without_weights(path, files))
+
+
+def _of_file(path: Path) -> str:
+    if path.suffix == ".ckpt":
+        return (
+            f"{path} is a Lightning checkpoint, which holds weights but neither configuration nor tokenizer; load it "
+            f"into its model and save that as a folder with {_PRETRAINED}"
+        )
+    return f"{path} is a file; a model is a folder with config.json, weights and tokenizer: give the folder"
+
+
+def _of_adapter(path: Path) -> str:
+    base = _json(path / "adapter_config.json").get("base_model_name_or_path")
+    return (
+        f"{path} is a PEFT adapter of {base!r} and no whole model; merge it once, by "
+        "AutoPeftModelForSequenceClassification.from_pretrained(<adapter>).merge_and_unload().save_pretrained(<folder>)"
+        ", save the tokenizer of its base model there too, and give that folder"
+    )
+
+
+def _without_configuration(path: Path, files: set[str]) -> str:
+    nested = _nested_models(path)
+    if checkpoints := [folder for folder in nested if folder.name.startswith("checkpoint-")]:
+        best = _best_checkpoint(checkpoints) or checkpoints[-1]
+        return (
+            f"{path} is the output folder of a Trainer, without a model at its top; give one of its "
+            f"{len(checkpoints)} checkpoints, such as {best}"
+        )
+    if "modules.json" in files and nested:
+        return f"{path} is a sentence-transformers folder; the encoder lies in {nested[0]}: give that folder"
+    if nested:
+        return f"{path} has no config.json; a model lies in {nested[0]}: give that folder"
+    if lightning := sorted(name for name in files if name.endswith(".ckpt")):
+        return _of_file(path / lightning[0])
+    if "record.json" in files:
+        return f"{path} is the folder of a run whose model is not there: training did not end; run its command again"
+    if not files:
+        return f"model folder {path} is empty; give a folder with config.json, weights and tokenizer, or a hub id"
+    return (
+        f"{path} has no config.json (it holds {_listed(files)}); give a folder that "
+        "save_pretrained left, or copy the config.json of the model that was trained into it"
+    )
+
+
+def _without_weights(path: Path, files: set[str]) -> str:
+    foreign = sorted(file for file in files if Path(file).suffix in _FOREIGN)
+    if foreign:
+        kind = _FOREIGN[Path(foreign[0]).suffix]
+        return (
+            f"the weights in {path} are {kind}'s ({foreign[0]}), which PyTorch does not read; convert them and save "
+            "the model as model.safetensors"
+        )
+    others = sorted(file for file in files if file.endswith((".safetensors", ".bin", ".pt", ".pth")))
+    if others:
+        return f"{path} has weights under another name ({others[0]}); rename them to model.safetensors"
+    return (
+        f"the weights of {str(path)!r} could not be loaded: there are none beside its config.json "
+        "(model.safetensors); save or fetch the model again"
+    )
+
+
+def _nested_models(path: Path) -> list[Path]:
+    """Subfolders with a model, Trainer checkpoints by step and the last one last."""
+    folders = [entry.parent for entry in path.glob("*/config.json")]
+    models = [folder for folder in folders if any((folder / weights).exists() for weights in WEIGHTS)]
+
+    def step(folder: Path) -> tuple[int, str]:
+        number = folder.name.rpartition("-")[2]
+        return (int(number) if number.isdigit() else -1, folder.name)
+
+    return sorted(models, key=step)
+
+
+def _best_checkpoint(checkpoints: list[Path]) -> Path | None:
+    """The checkpoint that the Trainer's own state calls its best, where it is still there."""
+    state = _json(checkpoints[-1] / "trainer_state.json")
+    best = Path(str(state.get("best_model_checkpoint"))).name
+    return next((folder for folder in checkpoints if folder.name == best), None)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """A JSON object; empty where there is none. Raises FmmError for a configuration that is damaged."""
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise FmmError(f"{path} is damaged ({error}); save or fetch the model again") from error
+    return content if isinstance(content, dict) else {}
+
+
+def _listed(files: set[str]) -> str:
+    names = sorted(files)
+    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")

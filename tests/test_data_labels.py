@@ -1,0 +1,299 @@
+"""Labels by name: spellings, numbers, orders, maps; never shifted and never upside down in silence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import BertConfig, BertForSequenceClassification
+
+from fmm.data.labels import class_numbers, label_column, rename_labels, suspected_order, target_label
+from fmm.errors import FmmError
+from fmm.models import build, tiny
+from fmm.models.classifier import load_classifier
+from fmm.tasks import explain, racu
+
+STARS = [f"{n} star{'s' * (n > 1)}" for n in range(1, 6)]
+TEXTS = ["a great film", "a dull plot", "so so acting"] * 40
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["1.0", "0", "", None], ["1", "0", None, None]),
+        ([1.0, 0.0, float("nan")], ["1", "0", None]),
+        (["nan", "ok", "null", "None", "true"], ["nan", "ok", "null", "None", "true"]),
+        (["007", "1e3"], ["007", "1e3"]),
+        ([True, False], ["True", "False"]),
+        (["e\u0301te\u0301", "\u00e9t\u00e9", " \u00e9t\u00e9\u200b"], ["\u00e9t\u00e9"] * 3),
+        (["not  good", "not\u00a0good", "not good"], ["not good"] * 3),
+    ],
+)
+def test_cells_become_labels(cells: list[Any], expected: list[str | None]) -> None:
+    assert label_column(cells).values == expected
+
+
+def test_what_is_respelt_is_counted_and_said() -> None:
+    column = label_column(["caf\u00e9", "cafe\u0301", "tea", "tea "])
+    assert column.respelt == 1 and column.merged == {"caf\u00e9": 2}
+    assert column.said("a.csv") == [
+        "a.csv: 1 labels respelt (Unicode form, invisible characters, blanks); 2 spellings of 'caf\u00e9' are one label"
+    ]
+
+
+@pytest.mark.parametrize("values", [["1", "2", "3", "4"], ["0", "1", "2", "3", "4"]])
+def test_a_number_is_no_class_where_names_hold_numbers(values: list[str]) -> None:
+    """gladiaio/gladia#517: 1 was read as class number 1, which is "2 stars"."""
+    with pytest.raises(FmmError, match=r"label '\d'.*label_map=\{") as error:
+        class_numbers(values, STARS, "f.csv")
+    assert '1: "1 star", 2: "2 stars"' in str(error.value)
+
+
+def test_a_number_is_a_class_where_all_of_them_occur() -> None:
+    names = ["negative", "neutral", "positive"]
+    assert class_numbers(["2", "0", None, "1", "-1"], names, "f").tolist() == [2, 0, -1, 1, -1]
+    with pytest.raises(FmmError, match=r"not all numbers from 0 to 2 occur.*'label_map=\{1: negative, 2: neutral\}'"):
+        class_numbers(["1", "2"], names, "f")
+    assert class_numbers(["Positive", "NEGATIVE"], names, "f").tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("label_map", "expected"),
+    [
+        ({0: "negative", 1: "positive"}, ["negative", "positive"]),
+        ({"1": "pos"}, ["0", "pos"]),
+        ({0: None, 1: True}, ["null", "true"]),
+        (None, ["0", "1"]),
+    ],
+)
+def test_label_map_renames(label_map: dict[Any, Any] | None, expected: list[str]) -> None:
+    assert rename_labels(["0", "1"], label_map) == expected
+
+
+@pytest.mark.parametrize(
+    ("label_map", "message"),
+    [
+        ({2: "a"}, "label_map: unknown label '2'.*data have only these"),
+        ({0: "a", 1: "A "}, "makes one label 'A' of '0' and '1'"),
+        ({0: "1"}, "makes one label '1' of '0' and '1'"),
+    ],
+)
+def test_a_wrong_label_map_is_a_sentence(label_map: dict[Any, Any], message: str) -> None:
+    with pytest.raises(FmmError, match=message):
+        rename_labels(["0", "1"], label_map)
+
+
+@pytest.mark.parametrize(
+    ("stored", "expected"),
+    [
+        ({"id2label": {"0": "neg", "1": "pos"}}, ["neg", "pos"]),
+        ({"label2id": {"pos": 0, "neg": 1}}, ["pos", "neg"]),
+        ({"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"pos": 0, "neg": 1}}, ["pos", "neg"]),
+        ({"id2label": {"0": "neg", "1": "pos"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1}}, ["neg", "pos"]),
+        ({}, ["LABEL_0", "LABEL_1"]),
+        ({"id2label": {"0": 4, "1": 5}}, ["4", "5"]),
+        ({"id2label": {"0": True, "1": None}}, ["true", "null"]),
+        ({"label2id": {"pos": "1", "neg": "0"}}, ["neg", "pos"]),
+    ],
+)
+def test_labels_of_a_configuration(stored: dict[str, Any], expected: list[str]) -> None:
+    assert build.stored_labels(stored, 2, "m") == expected
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        (
+            {"id2label": {"0": "neg", "1": "pos"}, "label2id": {"pos": 0, "neg": 1}},
+            "contradicts itself.*pos, neg",
+        ),
+        ({"label2id": {"neg": 0, "pos": 0}}, "gives two labels one number"),
+        ({"id2label": {"0": "pos", "1": "POS"}}, "two have one name"),
+        ({"id2label": {"a": "pos", "b": "neg"}}, "are not numbered"),
+    ],
+)
+def test_a_configuration_that_contradicts_itself_is_refused(stored: dict[str, Any], message: str) -> None:
+    with pytest.raises(FmmError, match=message):
+        build.stored_labels(stored, 2, "m")
+
+
+def simulated(n: int, classes: int, accuracy: float, shift: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    gold = rng.integers(0, classes, n)
+    right = rng.random(n) < accuracy
+    other = (gold + rng.integers(1, max(classes, 2), n)) % classes
+    return gold, (np.where(right, gold, other) + shift) % classes
+
+
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_another_order_is_suspected_and_named(classes: int) -> None:
+    gold, predicted = simulated(200, classes, 0.9, 1, 0)
+    suspicion = suspected_order(gold, predicted, classes)
+    assert suspicion is not None and suspicion.permuted > 0.8 and suspicion.accuracy < 0.2
+    assert suspicion.order == [(place - 1) % classes for place in range(classes)]
+    assert "another order" in suspicion.sentence([f"label {place}" for place in range(classes)])
+
+
+@pytest.mark.parametrize("classes", [2, 3, 6])
+def test_a_model_that_guesses_raises_no_suspicion(classes: int) -> None:
+    """The null: predictions that know nothing, of balanced and of rare classes, constant ones too."""
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        n = int(rng.integers(5, 300))
+        gold = rng.choice(classes, n, p=rng.dirichlet(np.ones(classes)))
+        guesses = rng.choice(classes, n, p=rng.dirichlet(np.ones(classes)))
+        assert suspected_order(gold, guesses, classes) is None
+        assert suspected_order(gold, np.full(n, int(rng.integers(classes))), classes) is None
+
+
+def test_a_good_model_raises_no_suspicion() -> None:
+    gold, predicted = simulated(200, 3, 0.9, 0, 0)
+    assert suspected_order(gold, predicted, 3) is None
+    assert suspected_order(np.full(5, -1), np.zeros(5, int), 3) is None
+
+
+@pytest.mark.parametrize("name", ["null", "nan", "true", "no", "None", "1e3", "007", "Ja, sehr", "a=b", "a: b", "👍"])
+def test_any_name_can_be_asked_for(name: str) -> None:
+    assert target_label(name, ["other", name]) == name
+
+
+def test_yamls_words_are_names() -> None:
+    assert target_label(None, ["null", "x"]) == "null" and target_label(True, ["no", "true"]) == "true"
+
+
+# Through the real path: a model whose answer is known, with its labels in any order.
+
+
+def decided_model(folder: Path, names: list[str], **config: Any) -> Path:
+    """A classifier that says class 0 of `great`, 1 of `dull`, 2 of anything else, by construction; outputs in the
+    order of `names`, given as [name of great, name of dull, name of the rest] in any order."""
+    tokenizer = tiny.train_tokenizer(TEXTS, vocab_size=400, max_length=32)
+    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    meant = ["good", "bad", "none"]
+    order = [meant.index(name) for name in names]
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(vocab_size=len(tokenizer), num_labels=3, **shape)).eval()
+    ids = [tokenizer(text, return_tensors="pt")["input_ids"] for text in TEXTS[:3]]
+    with torch.no_grad():
+        pooled = torch.cat([model.bert(one).pooler_output for one in ids])
+        head = torch.linalg.pinv(pooled).T * 10  # [3, D]: logit i is large for text i
+        model.classifier.weight.copy_(head[order])
+        model.classifier.bias.zero_()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    stored = json.loads((folder / "config.json").read_text())
+    stored.pop("id2label", None)
+    stored.pop("label2id", None)
+    (folder / "config.json").write_text(json.dumps(stored | config))
+    return folder
+
+
+GENERIC = {str(number): f"LABEL_{number}" for number in range(3)}
+ORDERS = [["good", "bad", "none"], ["none", "good", "bad"], ["bad", "none", "good"]]
+
+
+def labelled_file(path: Path, names: dict[str, str], repeats: int = 40) -> Path:
+    rows = [(text, names[label]) for text, label in zip(TEXTS * 4, ["good", "bad", "none"] * repeats)]
+    path.write_text("text,label\n" + "".join(f"{text} {n},{label}\n" for n, (text, label) in enumerate(rows)))
+    return path
+
+
+def accuracy(record: Any) -> float:
+    table = pq.read_table(record.directory / "examples.parquet").to_pylist()
+    return sum(row["gold"] == row["predicted"] for row in table) / len(table)
+
+
+@pytest.fixture
+def settings(compose: Any, tmp_path: Path) -> Any:
+    def _settings(task: str, *overrides: str) -> Any:
+        return compose(f"task={task}", f"output_dir={tmp_path}/out", "measures=[grad_l2]", *overrides)
+
+    return _settings
+
+
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+@pytest.mark.parametrize("form", ["id2label", "label2id"])
+def test_the_order_of_labels_is_read_from_either_map(
+    tmp_path: Path, settings: Any, order: list[str], form: str
+) -> None:
+    """TextAttack#684, transformers#12822: labels in another order gave an accuracy of 0.048 for 0.952."""
+    maps = {"id2label": {str(i): name for i, name in enumerate(order)}, "label2id": {n: i for i, n in enumerate(order)}}
+    folder = decided_model(tmp_path / "model", order, **{form: maps[form]})
+    assert load_classifier(str(folder))[0].label_names == order
+    path = labelled_file(tmp_path / "a.csv", {name: name for name in order})
+    cut = path.read_text().splitlines()[:4]
+    path.write_text("\n".join([cut[0], *(line.rsplit(" ", 1)[0] + "," + line.rsplit(",", 1)[1] for line in cut[1:])]))
+    record = explain.run(settings("explain", f"checkpoint={folder}", f"explanation.file={path}"))
+    assert accuracy(record) == 1.0
+
+
+def test_a_target_is_one_class_for_a_text_and_a_split(tmp_path: Path, settings: Any) -> None:
+    order = ["none", "good", "bad"]
+    folder = decided_model(tmp_path / "model", order, id2label={str(i): name for i, name in enumerate(order)})
+    path = labelled_file(tmp_path / "a.csv", {name: name for name in order})
+    local = ["dataset=local", f"data.path={path}"]
+    text = explain.run(settings("explain", f"checkpoint={folder}", "text=a great film", "target=1"))
+    split = explain.run(settings("explain", f"checkpoint={folder}", *local, "explanation.split=test", "target=1"))
+    curve = racu.run(settings("racu", f"checkpoint={folder}", *local, "target=1", "masf=none", "ratios=[0,1]"))
+    assert pq.read_table(text.directory / "examples.parquet")["target"].to_pylist() == ["good"]
+    assert set(pq.read_table(split.directory / "examples.parquet")["target"].to_pylist()) == {"good"}
+    assert curve.settings["target"] == "good"
+
+
+def test_label_map_joins_a_file_and_a_checkpoint(tmp_path: Path, settings: Any) -> None:
+    folder = decided_model(tmp_path / "model", ORDERS[0], id2label={str(i): name for i, name in enumerate(ORDERS[0])})
+    path = labelled_file(tmp_path / "a.csv", {"good": "0", "bad": "1", "none": "2"})
+    given = ["dataset=local", f"data.path={path}", f"checkpoint={folder}", "masf=none", "ratios=[0,1]"]
+    with pytest.raises(FmmError, match=r"'label_map=\{0: good, 1: bad, 2: none\}'"):
+        racu.run(settings("racu", *given))
+    record = racu.run(settings("racu", *given, "label_map={0: good, 1: bad, 2: none}"))
+    assert record.results["curve"][0]["accuracy"] > 0.9
+    german = labelled_file(tmp_path / "b.csv", {"good": "gut", "bad": "schlecht", "none": "egal"})
+    named = [f"explanation.file={german}", f"checkpoint={folder}"]
+    with pytest.raises(FmmError, match="label_map="):
+        explain.run(settings("explain", *named))
+    record = explain.run(settings("explain", *named, "label_map={gut: good, schlecht: bad, egal: none}"))
+    assert record.results["accuracy"] > 0.9
+
+
+def test_labels_without_names_in_another_order_are_pointed_out(tmp_path: Path, settings: Any, capsys: Any) -> None:
+    folder = decided_model(tmp_path / "model", ["none", "good", "bad"], id2label=GENERIC)
+    path = labelled_file(tmp_path / "a.csv", {"good": "0", "bad": "1", "none": "2"}, repeats=120)
+    given = ["dataset=local", f"data.path={path}", f"checkpoint={folder}", "masf=none", "ratios=[0,1]"]
+    racu.run(settings("racu", *given))
+    assert "if the model's labels stood in another order ('0' for '2'" in capsys.readouterr().out
+    record = explain.run(settings("explain", f"explanation.file={path}", f"checkpoint={folder}"))
+    assert any("another order" in note for note in record.results["notes"])
+
+
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+def test_training_starts_with_the_head_in_the_datas_order(tmp_path: Path, order: list[str]) -> None:
+    folder = decided_model(tmp_path / "model", order, id2label={str(i): name for i, name in enumerate(order)})
+    model, loading = build.load_model(str(folder), ["good", "bad", "none"])
+    tokenizer = build.load_tokenizer(str(folder))
+    inputs = tokenizer(TEXTS[:3], return_tensors="pt", padding=True)
+    assert model.eval()(**inputs).logits.argmax(1).tolist() == [0, 1, 2]
+    assert loading.head and any(loading.head in line for line in loading.said("it"))
+
+
+def test_a_head_of_other_classes_is_not_used_and_it_is_said(tmp_path: Path) -> None:
+    order = ORDERS[0]
+    folder = decided_model(tmp_path / "model", order, id2label={str(i): name for i, name in enumerate(order)})
+    model, loading = build.load_model(str(folder), ["contradiction", "entailment", "neutral"])
+    assert "its head is not used, a new one is trained" in str(loading.head) and "label_map=" in str(loading.head)
+    stored = load_file(folder / "model.safetensors")
+    assert not torch.equal(model.classifier.weight, stored["classifier.weight"])
+    assert torch.equal(model.bert.embeddings.word_embeddings.weight, stored["bert.embeddings.word_embeddings.weight"])
+
+
+def test_a_head_without_names_is_kept_and_the_order_said(tmp_path: Path) -> None:
+    folder = decided_model(tmp_path / "model", ORDERS[0], id2label=GENERIC)
+    model, loading = build.load_model(str(folder), ["good", "bad", "none"])
+    assert "taken to be good, bad, none, in this order" in str(loading.head)
+    assert torch.equal(model.classifier.weight, load_file(folder / "model.safetensors")["classifier.weight"])

@@ -1,0 +1,334 @@
+"""All of an encoder is read from its checkpoint, in float32, or the checkpoint is refused in a sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    RobertaConfig,
+    RobertaForMaskedLM,
+    RobertaForSequenceClassification,
+)
+
+from fmm.errors import FmmError
+from fmm.models import build, tiny
+from fmm.models.classifier import Classifier, load_classifier, takes_token_types
+
+LABELS = ["neg", "pos"]
+SHAPE = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "max_position_embeddings": 66,
+}
+Change = Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    texts = ["the movie was not good at all, really wonderful acting", "dull plot and boring people"] * 30
+    return tiny.train_tokenizer(texts, vocab_size=400, max_length=64)
+
+
+def roberta(kind: Any, tokenizer: Any) -> Any:
+    torch.manual_seed(0)
+    labels = {"id2label": dict(enumerate(LABELS)), "label2id": {"neg": 0, "pos": 1}}
+    return kind(RobertaConfig(vocab_size=len(tokenizer), pad_token_id=1, type_vocab_size=1, **labels, **SHAPE))
+
+
+@pytest.fixture
+def folder(tokenizer: Any, tmp_path: Path) -> Path:
+    """A trained classifier's folder."""
+    roberta(RobertaForSequenceClassification, tokenizer).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    return tmp_path
+
+
+def rewrite(folder: Path, change: Change) -> None:
+    path = folder / "model.safetensors"
+    save_file({k: v.clone() for k, v in change(load_file(path)).items()}, path, {"format": "pt"})
+
+
+def change_config(folder: Path, **values: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def both(folder: Path) -> list[Callable[[], Any]]:
+    return [lambda: build.load_model(str(folder), LABELS), lambda: load_classifier(str(folder))]
+
+
+WRAPPERS = ["module.", "_orig_mod.", "model.", "net.", "0.auto_model.", "module._orig_mod.", "_orig_mod.model."]
+
+
+@pytest.mark.parametrize("prefix", WRAPPERS)
+def test_a_wrappers_prefix_is_taken_away_and_said(folder: Path, prefix: str) -> None:
+    expected = load_file(folder / "model.safetensors")
+    rewrite(folder, lambda weights: {prefix + name: weight for name, weight in weights.items()})
+    model, loading = build.load_model(str(folder), LABELS)
+    assert loading.removed_prefix == prefix and not loading.new_weights
+    assert any(repr(prefix) in line for line in loading.said("it"))
+    state = model.state_dict()
+    assert all(torch.equal(state[name], weight) for name, weight in expected.items())
+    assert load_classifier(str(folder))[0].num_labels == 2
+
+
+def test_a_bare_encoder_under_a_prefix_gets_a_new_head(folder: Path) -> None:
+    """sentence-transformers saves the encoder without its own name, under `0.auto_model.`."""
+    expected = load_file(folder / "model.safetensors")
+
+    def bare(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        encoder = {name: weight for name, weight in weights.items() if name.startswith("roberta.")}
+        return {"0.auto_model." + name.removeprefix("roberta."): weight for name, weight in encoder.items()}
+
+    rewrite(folder, bare)
+    model, loading = build.load_model(str(folder), LABELS)
+    assert torch.equal(
+        model.roberta.embeddings.word_embeddings.weight, expected["roberta.embeddings.word_embeddings.weight"]
+    )
+    assert loading.new_weights and all(name.startswith("classifier.") for name in loading.new_weights)
+
+
+MISSING: dict[str, tuple[Change, str]] = {
+    "layer": (
+        lambda w: {k: v for k, v in w.items() if ".layer.1." not in k},
+        r"lack 16 of the \d+ of a roberta encoder .*layer\.1\.attention",
+    ),
+    "embeddings": (
+        lambda w: {k: v for k, v in w.items() if "word_embeddings" not in k},
+        "lack 1 of .*word_embeddings",
+    ),
+    "another model's names": (
+        lambda w: {k.replace("roberta.", "bert."): v for k, v in w.items()},
+        "hold nothing of the roberta encoder .*bert.embeddings",
+    ),
+    "nothing": (lambda w: {"x": torch.zeros(1)}, "hold nothing of the roberta encoder"),
+    "a layer, under a prefix": (
+        lambda w: {"module." + k: v for k, v in w.items() if ".layer.1." not in k},
+        "hold nothing of the roberta encoder|lack",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_what_is_missing_of_the_encoder_is_an_error(folder: Path, name: str) -> None:
+    change, message = MISSING[name]
+    rewrite(folder, change)
+    for load in both(folder):
+        with pytest.raises(FmmError, match=message):
+            load()
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"), [(3, r"lack 16 of"), (1, r"have layers that its config\.json does not")]
+)
+def test_another_depth_than_the_weights_is_refused(folder: Path, layers: int, message: str) -> None:
+    change_config(folder, num_hidden_layers=layers)
+    for load in both(folder):
+        with pytest.raises(FmmError, match=message):
+            load()
+
+
+def test_weights_of_zeros_behind_a_sound_header_are_refused(folder: Path) -> None:
+    rewrite(folder, lambda weights: {name: torch.zeros_like(weight) for name, weight in weights.items()})
+    for load in both(folder):
+        with pytest.raises(FmmError, match="are 0 throughout"):
+            load()
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["in config.json", "not in config.json"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_is_read_as_float32_and_said(folder: Path, dtype: torch.dtype, named: bool) -> None:
+    rewrite(folder, lambda weights: {name: weight.to(dtype) for name, weight in weights.items()})
+    stored = str(dtype).removeprefix("torch.")
+    change_config(folder, dtype=stored if named else None)
+    model, loading = build.load_model(str(folder), LABELS)
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+    assert loading.record()["stored_dtypes"] == [stored] and loading.trained_dtype == "float32"
+    assert any(stored in line for line in loading.said("it"))
+    assert load_classifier(str(folder))[0].dtype == torch.float32
+
+
+@pytest.mark.parametrize("config_dtype", ["float16", None])
+def test_float32_weights_stay_float32_whatever_the_configuration_says(folder: Path, config_dtype: str | None) -> None:
+    change_config(folder, dtype=config_dtype)
+    model, loading = build.load_model(str(folder), LABELS)
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+    assert loading.stored_dtypes == ["float32"] and not any("stored as" in line for line in loading.said("it"))
+
+
+@pytest.mark.parametrize("kind", ["roberta", "bert"])
+def test_a_masked_language_model_gets_a_new_head_and_nothing_else(tokenizer: Any, tmp_path: Path, kind: str) -> None:
+    """As on the hub: a language model's head, no pooler."""
+    if kind == "roberta":
+        source = roberta(RobertaForMaskedLM, tokenizer)
+    else:
+        source = BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **SHAPE))
+    source.save_pretrained(tmp_path)
+    model, loading = build.load_model(str(tmp_path), LABELS)
+    assert all("classifier" in name or "pooler" in name for name in loading.new_weights)
+    for name, weight in source.base_model.state_dict().items():
+        assert torch.equal(model.base_model.state_dict()[name], weight)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(FmmError, match=r"no trained weights for .*fine-tune it first"):
+        load_classifier(str(tmp_path))
+
+
+@pytest.mark.parametrize("form", ["sharded", "bin"])
+def test_other_files_of_weights(folder: Path, form: str) -> None:
+    model, _ = build.load_model(str(folder), LABELS)
+    path = folder / "model.safetensors"
+    if form == "bin":
+        torch.save({name: weight.half() for name, weight in load_file(path).items()}, folder / "pytorch_model.bin")
+        path.unlink()
+    else:
+        path.unlink()
+        model.save_pretrained(folder, max_shard_size="10KB")
+        assert (folder / "model.safetensors.index.json").exists()
+    again, loading = build.load_model(str(folder), LABELS)
+    assert loading.stored_dtypes == ["float16" if form == "bin" else "float32"]
+    assert torch.allclose(again.classifier.dense.weight, model.classifier.dense.weight, atol=1e-3)
+
+
+def test_weights_cut_short_are_a_sentence(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-500])
+    for load in both(folder):
+        with pytest.raises(FmmError, match="could not be loaded"):
+            load()
+
+
+def test_a_head_of_another_number_of_labels_is_new_and_said(folder: Path) -> None:
+    model, loading = build.load_model(str(folder), ["a", "b", "c"])
+    assert loading.new_weights == ["classifier.out_proj.bias", "classifier.out_proj.weight"]
+    assert model.config.num_labels == 3 and any("classifier.out_proj" in line for line in loading.said("it"))
+
+
+def write(path: Path, text: str = "{}") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def model_folder(path: Path) -> None:
+    write(path / "config.json", '{"model_type": "roberta"}')
+    write(path / "model.safetensors", "x")
+
+
+def adapter(path: Path) -> None:
+    write(path / "adapter_config.json", '{"base_model_name_or_path": "roberta-base"}')
+    write(path / "adapter_model.safetensors", "x")
+
+
+def trainer_output(path: Path) -> None:
+    for step in (500, 1000, 1500):
+        model_folder(path / f"checkpoint-{step}")
+    write(
+        path / "checkpoint-1500" / "trainer_state.json", '{"best_model_checkpoint": "/elsewhere/out/checkpoint-1000"}'
+    )
+
+
+def sentence_transformer(path: Path) -> None:
+    write(path / "modules.json", "[]")
+    model_folder(path / "0_Transformer")
+
+
+FOLDERS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "adapter": (adapter, r"PEFT adapter of 'roberta-base' .*merge_and_unload"),
+    "Trainer's output": (trainer_output, r"output folder of a Trainer.*3 checkpoints, such as .*checkpoint-1000$"),
+    "sentence-transformers": (
+        sentence_transformer,
+        "sentence-transformers folder; .* lies in .*0_Transformer",
+    ),
+    "Lightning": (lambda p: write(p / "best.ckpt"), "is a Lightning checkpoint.*save_pretrained"),
+    "empty": (lambda p: p.mkdir(), "is empty"),
+    "weights only": (lambda p: write(p / "model.safetensors"), r"has no config\.json \(it holds model\.safetensors\)"),
+    "config only": (
+        lambda p: write(p / "config.json", '{"model_type": "bert"}'),
+        "loaded: there are none",
+    ),
+    "damaged config": (lambda p: write(p / "config.json", "{"), r"config\.json is damaged"),
+    "no model type": (lambda p: write(p / "config.json"), "names no model_type"),
+    "unfinished run": (lambda p: write(p / "record.json"), "training did not end"),
+}
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_what_is_no_model_folder_is_named(tmp_path: Path, kind: str) -> None:
+    make, message = FOLDERS[kind]
+    make(tmp_path / "it")
+    for load in both(tmp_path / "it"):
+        with pytest.raises(FmmError, match=message):
+            load()
+
+
+@pytest.mark.parametrize("file", ["tf_model.h5", "flax_model.msgpack", "model.onnx"])
+def test_weights_of_other_frameworks_are_named(tmp_path: Path, file: str) -> None:
+    write(tmp_path / "config.json", '{"model_type": "bert"}')
+    write(tmp_path / file)
+    with pytest.raises(FmmError, match="which PyTorch does not read"):
+        build.load_model(str(tmp_path), LABELS)
+
+
+def test_a_checkpoint_file_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "last.ckpt")
+    with pytest.raises(FmmError, match="Lightning checkpoint"):
+        load_classifier(str(tmp_path / "last.ckpt"))
+
+
+def test_remote_code_is_not_run_nor_asked_about(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*args: object) -> str:
+        raise AssertionError("a prompt at the terminal")
+
+    monkeypatch.setattr("builtins.input", asked)
+    change_config(folder, model_type="mine", auto_map={"AutoConfig": "mine.Config", "AutoModel": "mine.Model"})
+    write(folder / "mine.py", "raise AssertionError('this code ran')")
+    for load in both(folder):
+        with pytest.raises(FmmError, match=r"needs code of its own .* does not run"):
+            load()
+
+
+def test_known_models_with_code_of_their_own_are_read_by_transformers(folder: Path) -> None:
+    change_config(folder, auto_map={"AutoModelForSequenceClassification": "mine.Model"})
+    write(folder / "mine.py", "raise AssertionError('this code ran')")
+    for load in both(folder):
+        load()
+
+
+@pytest.mark.parametrize("other", ["pad", "unk", "cls"])
+def test_a_mask_token_with_another_meaning_is_refused(tokenizer: Any, folder: Path, other: str) -> None:
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps(settings | {"mask_token": settings[f"{other}_token"]}))
+    with pytest.raises(FmmError, match=f"is its {other} token too"):
+        build.load_tokenizer(str(folder))
+
+
+def test_a_tokenizer_that_cuts_at_four_tokens_is_refused(tokenizer: Any, folder: Path) -> None:
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": 4}))
+    with pytest.raises(FmmError, match="cuts every text at 4 tokens"):
+        load_classifier(str(folder))
+
+
+@pytest.mark.parametrize(("types", "taken"), [(1, False), (2, True), (0, False)])
+def test_token_types_go_to_models_that_know_two(types: int, taken: bool) -> None:
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=30, type_vocab_size=max(types, 1), num_labels=2, **SHAPE)
+    model = BertForSequenceClassification(config).eval()
+    model.config.type_vocab_size = types
+    assert takes_token_types(model) is taken
+    ids = torch.randint(5, 30, (2, 6))
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": (ids > 15).long()}
+    logits = Classifier(model, mask_id=4).logits(batch)
+    ignored = Classifier(model, mask_id=4).logits({k: v for k, v in batch.items() if k != "token_type_ids"})
+    assert torch.allclose(logits, ignored) is not taken

@@ -50,7 +50,7 @@ class IntegratedGradient(Measure):
 
         with classifier.explaining(gradients=True):
             with torch.no_grad():
-                embeddings = classifier.word_embeddings(block.input_ids.to(classifier.device)).float()
+                embeddings = classifier.embed(block.input_ids.to(classifier.device))
                 difference = embeddings - self._baseline(classifier)
             total = torch.zeros_like(embeddings)
 

@@ -35,7 +35,8 @@ def check_family(config: Any, name: str) -> None:
 def replaced_embeddings(word_embeddings: torch.Tensor, output: Any) -> Any:
     """`word_embeddings` [B, T, D] in place of the `output` of a model's word-embedding layer.
 
-    Longformer pads a text within the model, so that the layer's output is longer than T: its own padding is kept. I-BERT's layer returns its scaling factor too.
+    Longformer pads a text within the model, so that the layer's output is longer than T: its own padding is kept.
+    I-BERT's layer returns its scaling factor too.
     """
     if isinstance(output, tuple):
         return (replaced_embeddings(word_embeddings, output[0]), *output[1:])

@@ -61,17 +61,19 @@ def main(conf: Path, argv: Sequence[str] | None = None) -> int:
 
 
 def _run(conf: Path, arguments: list[str]) -> int:
-    from fmm import overrides, sweep
+    from fmm import grid, overrides, sweep
+    from fmm.conf import Conf
 
     flags, settings = split_flags(arguments)
     settings = [overrides.quote(setting) for setting in settings]
+    chosen = Conf(conf)
     if not any(flag.split("=")[0] in PASSED_ON for flag in flags):
         parsed = overrides.parse(settings)
         if is_multirun(flags, settings):
-            overrides.check_sweep(conf, parsed)
+            grid.check_sweep(chosen, parsed)
             settings = sweep.with_directory(settings)
         else:
-            overrides.check_single(conf, parsed)
+            overrides.check_single(chosen, parsed)
     return sweep.hydra_main(conf, [*flags, *settings])
 
 

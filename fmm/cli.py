@@ -18,7 +18,7 @@ from fmm.errors import FmmError, of_disk, unknown
 EXAMPLES = """\
   python run.py task=train dataset=toy                       a masked model in a minute, offline
   python run.py task=racu dataset=toy measure=grad_l2        how faithful is this measure for it?
-  python run.py task=explain dataset=toy text="not a great film, a dull one"
+  python run.py task=explain dataset=toy text="the plot was not great ."
   python run.py -m task=racu dataset=sst2 measure=grad_l2,loo_sign seed=0,1,2
   python run.py task=report output_dir=outputs               which measure to trust, as a page"""
 
@@ -61,17 +61,19 @@ def main(conf: Path, argv: Sequence[str] | None = None) -> int:
 
 
 def _run(conf: Path, arguments: list[str]) -> int:
-    from fmm import overrides, sweep
+    from fmm import grid, overrides, sweep
+    from fmm.conf import Conf
 
     flags, settings = split_flags(arguments)
     settings = [overrides.quote(setting) for setting in settings]
+    chosen = Conf(conf)
     if not any(flag.split("=")[0] in PASSED_ON for flag in flags):
         parsed = overrides.parse(settings)
         if is_multirun(flags, settings):
-            overrides.check_sweep(conf, parsed)
+            grid.check_sweep(chosen, parsed)
             settings = sweep.with_directory(settings)
         else:
-            overrides.check_single(conf, parsed)
+            overrides.check_single(chosen, parsed)
     return sweep.hydra_main(conf, [*flags, *settings])
 
 

@@ -42,13 +42,13 @@ def of_disk(error: BaseException, folder: object = None) -> FmmError | None:
     )
 
 
-def nearest(name: str, options: Iterable[str], limit: int = 3) -> list[str]:
+def nearest(name: str, options: Iterable[str], limit: int = 3, cutoff: float = 0.5) -> list[str]:
     """Return up to `limit` of `options` that look most like `name`, best first.
 
     >>> nearest("mnil", ["mnli", "snli", "rte"])
     ['mnli', 'snli']
     """
-    return difflib.get_close_matches(name, list(options), n=limit, cutoff=0.5)
+    return difflib.get_close_matches(name, list(options), n=limit, cutoff=cutoff)
 
 
 def unknown(kind: str, name: str, options: Iterable[str]) -> FmmError:

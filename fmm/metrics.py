@@ -17,8 +17,9 @@ from torchmetrics.functional.classification import (
 )
 
 from fmm.errors import unknown
+from fmm.schema import METRICS
 
-NAMES = ("accuracy", "macro_f1", "micro_f1", "matthews")
+NAMES = METRICS
 
 
 def compute(names: Iterable[str], logits: Tensor, labels: Tensor) -> dict[str, float]:

@@ -6,29 +6,24 @@ Hydra's own messages name its internals; these are sentences that name the neare
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
+from fmm.conf import Conf
 from fmm.errors import FmmError, unknown
-from fmm.schema import check_task, check_value
+from fmm.schema import check_measure, check_task, check_value, declared, is_numbered
+from fmm.setting import shown
+from fmm.settings import check_declared, check_settings, resolved, unfolded
 
 # Values that are a person's own words or paths, in which Hydra's grammar must not look for lists and sweeps.
 TEXT_KEYS = ("text", "text_pair")
-DATA_PATHS = ("mirror", "cache_dir", "path", "train", "validation", "test", "id_list", "noteevents", "diagnoses")
-PATH_KEYS = ("checkpoint", "output_dir", "model.name", *(f"data.{name}" for name in DATA_PATHS))
 
 
 def quote(argument: str) -> str:
@@ -43,7 +38,9 @@ def quote(argument: str) -> str:
     """
     key, equals, value = argument.partition("=")
     key = key.lstrip("+")
-    free = key in TEXT_KEYS or (key in PATH_KEYS and "," not in value and not value.startswith(("[", "$")))
+    setting = declared(key)
+    verbatim = setting is not None and setting.verbatim and "," not in value and not value.startswith(("[", "{", "$"))
+    free = key in TEXT_KEYS or verbatim
     if not equals or not free or value[:1] in "\"'" or value in ("", "null"):
         return argument
     # In quotes, Hydra reads a backslash as itself unless a quote follows; `${` would be an interpolation.
@@ -68,12 +65,7 @@ def parse(arguments: Sequence[str]) -> list[Override]:
     return overrides
 
 
-def jobs(overrides: Sequence[Override]) -> list[list[str]]:
-    """Return the overrides of every job of a sweep, in Hydra's order (the last key varies fastest)."""
-    return BasicSweeper.split_arguments(list(overrides), None)[0]
-
-
-def check_single(conf: Path, overrides: Sequence[Override]) -> None:
+def check_single(conf: Conf, overrides: Sequence[Override]) -> None:
     """Check the overrides of one run; `FmmError` says what is wrong."""
     for override in overrides:
         if override.is_sweep_override():
@@ -84,105 +76,117 @@ def check_single(conf: Path, overrides: Sequence[Override]) -> None:
     check_job(conf, tuple(str(override.input_line) for override in overrides))
 
 
-def check_sweep(conf: Path, overrides: Sequence[Override]) -> None:
-    """Refuse a sweep of which no job could run, or none safely; a single wrong job is left to fail on its own."""
-    errors = []
-    good = 0
-    for job in jobs(overrides):
-        try:
-            refuse_relaunching(check_job(conf, tuple(job)))
-            good += 1
-        except RelaunchError:
-            raise
-        except FmmError as error:
-            errors.append(error)
-    if errors and not good:
-        raise errors[0]
-
-
-class RelaunchError(FmmError):
-    """A sweep whose jobs would start the command line again in every process."""
-
-
-def refuse_relaunching(cfg: DictConfig) -> None:
-    """Refuse a job that Lightning would run by relaunching the command line, and with it the whole sweep."""
-    strategy = str(cfg.trainer.strategy)
-    several = str(cfg.trainer.devices) not in ("1", "[0]")
-    spawns = strategy.startswith(("ddp_spawn", "ddp_fork", "ddp_notebook"))
-    if several and not spawns:
-        raise RelaunchError(
-            f"strategy {strategy!r} with {cfg.trainer.devices} devices cannot run inside a sweep, as each of its "
-            "processes would start the whole sweep again: start one process per job, such as "
-            "`for s in 0 1; do python run.py seed=$s trainer=ddp; done`, or add trainer.devices=1"
-        )
-
-
 @lru_cache(maxsize=4096)
-def check_job(conf: Path, arguments: tuple[str, ...]) -> DictConfig:
-    """Check the overrides of one job and return its configuration; `FmmError` says what is wrong."""
+def check_job(conf: Conf, arguments: tuple[str, ...]) -> dict[str, Any]:
+    """Check the overrides of one job and return its settings by full key; `FmmError` says what is wrong."""
     overrides = OverridesParser.create().parse_overrides(list(arguments))
-    groups = groups_of(conf)
-    chosen = [override for override in overrides if override.key_or_group in groups]
+    chosen = [override for override in overrides if override.key_or_group in conf.groups]
+    others = [o for o in overrides if o not in chosen and not re.match(r"hydra[./]|hydra$", o.key_or_group)]
     for override in chosen:
-        check_option(override, groups[override.key_or_group])
-    base = compose_or_explain(conf, [str(override.input_line) for override in chosen])
-    for override in overrides:
-        if override not in chosen and not override.key_or_group.startswith("hydra"):
-            check_key(override, base, groups)
-    checked = all(o in chosen or (o.type == OverrideType.CHANGE and _is_plain(o.key_or_group)) for o in overrides)
-    return base if checked else compose_or_explain(conf, arguments)
+        check_option(override, conf.groups[override.key_or_group])
+    flat = _chosen(conf, tuple(str(override.input_line) for override in chosen))
+    for override in others:
+        check_key(override, flat, conf)
+    if len(chosen) + len(others) == len(overrides) and all(map(_is_plain, others)):
+        flat = flat | {o.key_or_group: _value(o) for o in others}
+    else:
+        flat = resolved(conf.compose(arguments))
+    check_settings(flat, conf.measures)
+    for override in others:
+        for key, value in unfolded(override.key_or_group, _value(override)).items():
+            check_task(key, value, str(flat["task.name"]))
+    return flat
 
 
-def _is_plain(key: str) -> bool:
-    return not key.startswith(("hydra", "trainer."))
+@lru_cache(maxsize=1024)
+def _chosen(conf: Conf, arguments: tuple[str, ...]) -> dict[str, Any]:
+    return resolved(conf.compose(arguments))
+
+
+def _is_plain(override: Override) -> bool:
+    """Whether an override puts a value where there was one, and nothing else changes."""
+    value = _value(override)
+    return override.type == OverrideType.CHANGE and not isinstance(value, dict) and "${" not in str(value)
+
+
+def _value(override: Override) -> Any:
+    """The value of an override: a plain one, a list or a dict; its type in Hydra says less than that."""
+    return override.value()
 
 
 def check_option(override: Override, options: Sequence[str]) -> None:
     """Raise `FmmError` unless the override chooses among the options of its group."""
-    group, value = override.key_or_group, override.value()
+    group, value = override.key_or_group, _value(override)
     if override.is_delete() or value is None:
         raise FmmError(
             f"{override.input_line} takes the choice of {group} away; leave it out, or choose from {', '.join(options)}"
         )
+    if (override.is_add() or override.is_force_add()) and override.package is None:
+        raise FmmError(f"{group} has a choice already: write {group}={shown(value)} without the plus sign")
+    if isinstance(value, list | dict) and (group != "experiment" or not value):
+        names = ",".join(map(str, value)) or ",".join(options[:2])
+        raise FmmError(f"{override.input_line} holds several: {group} takes one; -m {group}={names} runs each")
     for name in value if isinstance(value, list) else [value]:
-        if str(name) in options or str(name).removesuffix(".yaml") in options:
-            continue
-        if group == "measure" and _add_numbered(str(name)):
-            continue
-        error = unknown(group, str(name), options)
-        if group == "model":
-            raise FmmError(f"{error}; any encoder by its hub id or folder is model.name={name}")
-        raise error
+        check_name(group, str(name), options)
 
 
-def _add_numbered(name: str) -> bool:
-    """Make `beam_7`, of a family that takes any number, a choice like those of conf/measure; False: no such family."""
-    if not name[-1:].isdigit():
-        return False  # spares a mistyped name the import of torch
-    from fmm.measures import numbered
-
-    if found := numbered(name):
-        ConfigStore.instance().store(group="measure", name=name, node={"name": name})
-    return found
-
-
-def check_key(override: Override, cfg: DictConfig, groups: Iterable[str]) -> None:
-    """Raise `FmmError` unless the key exists (or is added with +) and takes such a value."""
-    key = override.key_or_group
-    if override.is_add() or override.is_force_add():
+def check_name(group: str, name: str, options: Sequence[str]) -> None:
+    """Raise `FmmError` unless a group has this choice; `beam_7`, of a family that takes any number, becomes one."""
+    if name in options or name.removesuffix(".yaml") in options:
         return
-    leaves = keys_of(cfg)
-    if key not in leaves:
-        node = OmegaConf.select(cfg, key, throw_on_missing=False) if "/" not in key else None
-        if isinstance(node, DictConfig):
-            if override.is_delete() or isinstance(override.value(), dict):
-                return
-            inside = ", ".join(f"{key}.{name}" for name in map(str, node))
-            raise FmmError(f"{key} is a section, not a key; set one of {inside}")
-        raise unknown_key(key, [*leaves, *groups], str(override.input_line))
-    if not override.is_delete():
-        check_value(key, override.value(), leaves[key])
-        check_task(key, override.value(), cfg.task.name)
+    if group == "measure" and is_numbered(name):
+        ConfigStore.instance().store(group="measure", name=name, node={"name": name})
+        return
+    error = unknown(group, name, options)
+    if group == "model":
+        raise FmmError(f"{error}; any encoder by its hub id or folder is model.name={name}")
+    raise error
+
+
+def check_key(override: Override, flat: Mapping[str, Any], conf: Conf) -> None:
+    """Raise `FmmError` unless the override sets a key that exists, or adds one with +, to a value that it takes."""
+    key, line = override.key_or_group, str(override.input_line)
+    inside = [other for other in flat if other.startswith(f"{key}.")]
+    if override.is_delete():
+        raise _deleted(key, line, flat, inside, conf)
+    values = unfolded(key, _value(override))
+    if override.is_add() or override.is_force_add():
+        _check_added(override, flat, values, inside)
+    elif inside and not isinstance(_value(override), dict):
+        raise FmmError(f"{key} is a section, not a key; set one of {', '.join(inside)}")
+    elif not values:
+        raise FmmError(f"{line} sets nothing; set one of {', '.join(inside) or key}, or leave it out")
+    for full, value in values.items():
+        if override.type == OverrideType.CHANGE and full not in flat and key not in flat:
+            _check_option_of_measure(full, value, flat, conf)
+            raise unknown_key(full, [*flat, *conf.groups], line)
+        if "${" not in str(value):
+            check_value(full, value)
+
+
+def _check_added(override: Override, flat: Mapping[str, Any], values: Mapping[str, Any], inside: Sequence[str]) -> None:
+    key, line = override.key_or_group, str(override.input_line)
+    if override.is_add() and (key in flat or inside):
+        raise FmmError(f"{key} is there already: write {line.lstrip('+')} without the plus sign")
+    for full in values or {key: None}:
+        check_declared(full, flat)
+        of_ours = str(flat.get("dataset.reader", "")).startswith("fmm.")
+        if full.startswith("dataset.") and declared(full) is None and of_ours:
+            known = [other for other in flat if other.startswith("dataset.")]
+            raise unknown("key", full, known)
+
+
+def _deleted(key: str, line: str, flat: Mapping[str, Any], inside: Sequence[str], conf: Conf) -> FmmError:
+    if key not in flat and not inside:
+        return unknown_key(key, [*flat, *conf.groups], line)
+    setting = declared(key)
+    instead = f"write {key}=null for none" if setting is not None and setting.null else "leave it out for the default"
+    return FmmError(f"{line} takes {key} away, which the tasks read; {instead}")
+
+
+def _check_option_of_measure(key: str, value: Any, flat: Mapping[str, Any], conf: Conf) -> None:
+    if key.startswith("measure."):
+        check_measure({"name": flat["measure.name"], key.removeprefix("measure."): value}, conf.measures)
 
 
 def unknown_key(key: str, options: Iterable[str], line: str) -> FmmError:
@@ -201,50 +205,3 @@ def _likeness(key: str, option: str) -> float:
     whole = SequenceMatcher(None, key, option).ratio()
     last = SequenceMatcher(None, key.rsplit(".", 1)[-1], option.rsplit(".", 1)[-1]).ratio()
     return max(whole, last - 0.05)
-
-
-def keys_of(cfg: DictConfig, prefix: str = "") -> dict[str, Any]:
-    """Return every full key of a configuration with its value, None where it cannot be resolved."""
-    found: dict[str, Any] = {}
-    for name in cfg:
-        key = f"{prefix}{name!s}"
-        try:
-            value = cfg[name]
-        except OmegaConfBaseException:
-            value = None
-        if isinstance(value, DictConfig) and len(value):
-            found |= keys_of(value, f"{key}.")
-        else:
-            found[key] = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
-    return found
-
-
-@lru_cache(maxsize=8)
-def groups_of(conf: Path) -> dict[str, list[str]]:
-    """Return the groups of a configuration folder and the options of each; Hydra's own groups are left to Hydra."""
-    folders = [path for path in conf.iterdir() if path.is_dir() and path.name != "hydra"]
-    return {folder.name: sorted(path.stem for path in folder.glob("*.yaml")) for folder in sorted(folders)}
-
-
-@lru_cache(maxsize=4096)
-def _compose(conf: Path, arguments: tuple[str, ...]) -> DictConfig:
-    active = GlobalHydra.instance().hydra
-    if active is not None:  # inside a sweep: Hydra is already running on this very folder
-        return compose("config", list(arguments))
-    with initialize_config_dir(str(conf), version_base="1.3", job_name="run"):
-        return compose("config", list(arguments))
-
-
-def compose_or_explain(conf: Path, arguments: Sequence[str]) -> DictConfig:
-    """Compose the configuration; an error of Hydra becomes a sentence."""
-    try:
-        return _compose(conf, tuple(arguments))
-    except (HydraException, OmegaConfBaseException) as error:
-        lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()]
-        launcher = next((a.split("=", 1)[1] for a in arguments if a.startswith("hydra/launcher=")), None)
-        if launcher and "hydra/launcher" in lines[0]:
-            raise FmmError(
-                f"hydra/launcher={launcher} is not installed: pip install hydra-{launcher.split('_')[0]}-launcher"
-            ) from error
-        reason = "; ".join(dict.fromkeys(lines[:2])).rstrip(".:")
-        raise FmmError(f"these settings do not fit together: {reason}") from error

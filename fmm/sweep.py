@@ -19,6 +19,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from fmm.errors import FmmError, first_line, of_disk
+from fmm.settings import settled
 
 SWEEP_KEY = "hydra.sweep.dir"
 PLUGINS = str(Path(__file__).parent / "plugins")  # Hydra finds plugins in the namespace `hydra_plugins` only
@@ -51,10 +52,10 @@ def run_job(cfg: DictConfig) -> None:
     settings = HydraConfig.get()
     if settings.mode == RunMode.MULTIRUN:
         with job_directory(Path(settings.runtime.output_dir), list(settings.overrides.task), cfg):
-            run_task(cfg)
+            run_task(settled(cfg))
         return
     try:
-        run_task(cfg)
+        run_task(settled(cfg))
     except FmmError as error:
         raise SystemExit(report(error)) from error
     except Exception as error:

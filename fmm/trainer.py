@@ -18,28 +18,7 @@ from pytorch_lightning import Callback, Trainer
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from fmm.errors import FmmError, first_line, unknown
-
-# Set here or by other keys, so that there is one place for each.
-RESERVED = {
-    "max_epochs": "training.max_epochs",
-    "logger": "logger=",
-    "callbacks": None,
-    "plugins": None,
-    "inference_mode": None,
-    "max_steps": "training.max_epochs",
-    "min_epochs": "training.max_epochs",
-    "min_steps": "training.max_epochs",
-    "max_time": "training.max_epochs",
-    "fast_dev_run": "experiment=quick",
-    "overfit_batches": "data.max_train_rows",
-    "limit_train_batches": "data.max_train_rows",
-    "limit_val_batches": "data.max_eval_rows",
-    "check_val_every_n_epoch": None,  # every epoch is a candidate for the best one
-    "val_check_interval": None,
-    "enable_checkpointing": None,
-    "reload_dataloaders_every_n_epochs": None,
-    "use_distributed_sampler": None,
-}
+from fmm.schema import TRAINER_RESERVED
 
 NOISE = (
     ".*does not have many workers.*",
@@ -93,11 +72,13 @@ def check_trainer(cfg: DictConfig) -> None:
 
 def trainer_options(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the Trainer's arguments of the group `trainer`, with `auto` resolved for this machine."""
-    known = [name for name in inspect.signature(Trainer).parameters if name not in RESERVED]
+    known = [name for name in inspect.signature(Trainer).parameters if name not in TRAINER_RESERVED]
     for name in settings:
-        if name in RESERVED:
-            instead = f"set {RESERVED[name]} instead" if RESERVED[name] else "fmm sets it itself"
-            raise FmmError(f"trainer.{name} is not an option here; {instead}")
+        if name in TRAINER_RESERVED:
+            key = TRAINER_RESERVED[name]
+            raise FmmError(
+                f"trainer.{name} is not an option here; {f'set {key} instead' if key else 'fmm sets it itself'}"
+            )
         if name not in known:
             raise unknown("option of trainer", name, known)
     accelerator = resolved_accelerator(str(settings.get("accelerator", "auto")))

@@ -13,8 +13,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fmm.errors import FmmError, first_line, unknown
+from fmm.schema import LOGGER_MODES
 
-MODES = ("online", "offline", "disabled", "dryrun", "run", "shared")  # W&B's own
+MODES = tuple(mode for mode in LOGGER_MODES if mode != "auto")  # W&B's own
 
 
 def check_mode(wanted: str) -> None:

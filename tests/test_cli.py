@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fmm import overrides
+from fmm.conf import groups_of
 from fmm.errors import FmmError
 
 
@@ -87,6 +87,9 @@ MISTAKES = [
     (["measure=beam_0"], ["beam width 0 is too small"]),
     (["measure=loo_7"], ["unknown measure 'loo_7'", "loo_abs"]),
     (["-m", "dataset=mnil,mmli"], ["unknown dataset 'mnil'"]),
+    (["~seed"], ["~seed takes seed away", "leave it out"]),
+    (["~data.max_length"], ["write data.max_length=null"]),
+    (["+trainer.limit_train_batches=5"], ["trainer.limit_train_batches is not an option here", "data.max_train_rows"]),
 ]
 
 
@@ -106,7 +109,6 @@ GOOD = [
     ["seed=3"],
     ["+note=mine"],
     ["++seed=3"],
-    ["~seed"],
     ["data.max_train_rows=100", "data.max_train_rows=null"],
     ["training.max_epochs=3", "training.learning_rate=1"],
     ["target=1"],
@@ -115,7 +117,8 @@ GOOD = [
     ["measures=[grad_l2,loo_abs]"],
     ["model.name=distilroberta-base"],
     ["trainer.devices=2", "trainer=cpu"],
-    ["+trainer.limit_train_batches=5"],
+    ["+trainer.log_every_n_steps=5"],
+    ["+trainer.gradient_clip_algorithm=norm"],
     ["experiment=quick"],
     ["experiment=paper", "dataset=mnli"],
     ["ratios=[0,0.5,1]"],
@@ -155,7 +158,7 @@ def test_toy_brings_the_tiny_model_and_the_command_line_wins(compose):
 
 
 def test_every_choice_of_every_group_composes(conf, compose):
-    for group, options in overrides.groups_of(conf).items():
+    for group, options in groups_of(conf).items():
         for option in options:
             assert compose(f"{group}={option}")
 

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import BertConfig, BertForSequenceClassification
 
+from fmm.data import labels
 from fmm.data.labels import class_numbers, label_column, rename_labels, suspected_order, target_label
 from fmm.errors import FmmError
 from fmm.models import build, tiny
@@ -47,12 +48,18 @@ def test_what_is_respelt_is_counted_and_said() -> None:
     ]
 
 
-@pytest.mark.parametrize("values", [["1", "2", "3", "4"], ["0", "1", "2", "3", "4"]])
-def test_a_number_is_no_class_where_names_hold_numbers(values: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("values", "proposal"),
+    [
+        (["1", "2", "3", "4"], '1: "1 star", 2: "2 stars", 3: "3 stars", 4: "4 stars"'),
+        (["0", "1", "2", "3", "4"], '0: "1 star", 1: "2 stars"'),  # from 0 they can only be meant in order
+    ],
+)
+def test_a_number_is_no_class_where_names_hold_numbers(values: list[str], proposal: str) -> None:
     """gladiaio/gladia#517: 1 was read as class number 1, which is "2 stars"."""
     with pytest.raises(FmmError, match=r"label '\d'.*label_map=\{") as error:
         class_numbers(values, STARS, "f.csv")
-    assert '1: "1 star", 2: "2 stars"' in str(error.value)
+    assert proposal in str(error.value)
 
 
 def test_a_number_is_a_class_where_all_of_them_occur() -> None:
@@ -61,6 +68,21 @@ def test_a_number_is_a_class_where_all_of_them_occur() -> None:
     with pytest.raises(FmmError, match=r"not all numbers from 0 to 2 occur.*'label_map=\{1: negative, 2: neutral\}'"):
         class_numbers(["1", "2"], names, "f")
     assert class_numbers(["Positive", "NEGATIVE"], names, "f").tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("values", "names", "expected"),
+    [
+        (["neg", "neu", "pos"], ["negative", "neutral", "positive"], "neg: negative, neu: neutral, pos: positive"),
+        (["gut", "schlecht"], ["bad", "good"], "gut: ?, schlecht: ?"),
+        (["0", "1", "2"], ["1 star", "2 stars", "3 stars"], '0: "1 star", 1: "2 stars", 2: "3 stars"'),
+        (["-1", "0", "1"], ["neg", "neu", "pos"], '"-1": neg, 0: neu, 1: pos'),
+        (["1", "2", "3"], ["LABEL_0", "LABEL_1", "LABEL_2"], "1: LABEL_0, 2: LABEL_1, 3: LABEL_2"),
+        (["a", "b"], ["alpha", "beta"], "a: alpha, b: beta"),
+    ],
+)
+def test_a_proposal_guesses_nothing(values: list[str], names: list[str], expected: str) -> None:
+    assert labels.proposed_map(values, names) == f"'label_map={{{expected}}}'"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +153,7 @@ def simulated(n: int, classes: int, accuracy: float, shift: int, seed: int) -> t
     return gold, (np.where(right, gold, other) + shift) % classes
 
 
-@pytest.mark.parametrize("classes", [2, 3, 5])
+@pytest.mark.parametrize("classes", [2, 3, 5, 20])
 def test_another_order_is_suspected_and_named(classes: int) -> None:
     gold, predicted = simulated(200, classes, 0.9, 1, 0)
     suspicion = suspected_order(gold, predicted, classes)
@@ -140,12 +162,14 @@ def test_another_order_is_suspected_and_named(classes: int) -> None:
     assert "another order" in suspicion.sentence([f"label {place}" for place in range(classes)])
 
 
-@pytest.mark.parametrize("classes", [2, 3, 6])
+@pytest.mark.parametrize("classes", [2, 3, 6, 20, 77])
 def test_a_model_that_guesses_raises_no_suspicion(classes: int) -> None:
     """The null: predictions that know nothing, of balanced and of rare classes, constant ones too."""
     rng = np.random.default_rng(1)
     for _ in range(300):
         n = int(rng.integers(5, 300))
+        level = rng.integers(0, classes, (2, n))
+        assert suspected_order(level[0], level[1], classes) is None
         gold = rng.choice(classes, n, p=rng.dirichlet(np.ones(classes)))
         guesses = rng.choice(classes, n, p=rng.dirichlet(np.ones(classes)))
         assert suspected_order(gold, guesses, classes) is None
@@ -250,7 +274,7 @@ def test_label_map_joins_a_file_and_a_checkpoint(tmp_path: Path, settings: Any) 
     folder = decided_model(tmp_path / "model", ORDERS[0], id2label={str(i): name for i, name in enumerate(ORDERS[0])})
     path = labelled_file(tmp_path / "a.csv", {"good": "0", "bad": "1", "none": "2"})
     given = ["dataset=local", f"data.path={path}", f"checkpoint={folder}", "masf=none", "ratios=[0,1]"]
-    with pytest.raises(FmmError, match=r"'label_map=\{0: good, 1: bad, 2: none\}'"):
+    with pytest.raises(FmmError, match=r"label_map=\{0: good, 1: bad, 2: none\}"):
         racu.run(settings("racu", *given))
     record = racu.run(settings("racu", *given, "label_map={0: good, 1: bad, 2: none}"))
     assert record.results["curve"][0]["accuracy"] > 0.9

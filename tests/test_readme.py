@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from fmm.cli import EXAMPLES
+from fmm.data import toy
 from fmm.models import tiny
 
 README = Path(__file__).resolve().parent.parent / "README.md"
@@ -19,3 +21,11 @@ def test_python_of_the_readme_runs(tmp_path, monkeypatch, capsys):
     exec(compile(code, str(README), "exec"), {})
     lines = capsys.readouterr().out.strip().splitlines()
     assert len(lines) > 5 and any(" great" in line for line in lines)
+
+
+def test_the_toy_models_first_text_is_of_its_words() -> None:
+    """The text that README and `--help` explain by `dataset=toy` holds no word that the toy reviews lack."""
+    reviews = set(" ".join(toy.generate(2000, "0/train").texts).split())
+    for place in (README.read_text(encoding="utf-8"), EXAMPLES):
+        (text,) = re.findall(r'task=explain dataset=toy text="(.*?)"', place)
+        assert set(text.split()) <= reviews

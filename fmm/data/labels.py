@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 from scipy.optimize import linear_sum_assignment
+from scipy.special import gammaln
 
 from fmm.errors import FmmError, unknown
 
@@ -207,33 +208,39 @@ def order_of(model_names: Sequence[str], data_names: Sequence[str], model: str) 
 
 
 def proposed_map(values: Sequence[str], names: Sequence[str]) -> str:
-    """A `label_map=` to paste into a command line: by a number or a spelling in common, else in order.
+    """A `label_map=` to paste into a command line: by numbers or spellings in common, numbers else in order; ? where
+    nothing speaks for a name.
 
     >>> proposed_map(["0", "1"], ["negative", "positive"])
     "'label_map={0: negative, 1: positive}'"
     >>> print(proposed_map(["1", "2"], ["1 star", "2 stars", "3 stars"]))
     'label_map={1: "1 star", 2: "2 stars"}'
+    >>> print(proposed_map(["neg", "gut"], ["negative", "positive"]))
+    'label_map={neg: negative, gut: ?}'
     """
-    free = list(names)
-    pairs: dict[str, str] = {}
-    for value in values:
-        if match := _likeliest(value, free):
-            pairs[value] = match
-            free.remove(match)
-    for value in values:
-        if value not in pairs and free:
-            pairs[value] = free.pop(0)
-    inside = ", ".join(f"{_quoted(value)}: {_quoted(pairs[value])}" for value in values if value in pairs)
-    return f"'label_map={{{inside}}}'"
+    matches = [_likeliest(value, names) for value in values]
+    numbers = all(re.fullmatch(r"-?[0-9]+", value) for value in values)
+    if numbers and (None in matches or len(set(matches)) < len(matches)):
+        ordered = sorted(values, key=int)
+        meant = dict(zip(ordered, names)) if len(values) <= len(names) else {}
+        matches = [meant.get(value) for value in values]
+    inside = [f"{_quoted(value)}: {'?' if match is None else _quoted(match)}" for value, match in zip(values, matches)]
+    return f"'label_map={{{', '.join(inside)}}}'"
 
 
 def _likeliest(value: str, names: Sequence[str]) -> str | None:
-    exact = [name for name in names if same(name, value)]
-    number = [name for name in names if re.findall(r"\d+", name) == [value]]
-    close = get_close_matches(_folded(value), [_folded(name) for name in names], n=1, cutoff=0.6)
-    spelt = [name for name in names if close and _folded(name) == close[0]]
-    candidates = [*exact, *number, *spelt]
-    return candidates[0] if candidates else None
+    """The one name that the value shares its spelling, its number or its beginning with; None where none or several."""
+    folded = _folded(value)
+    close = get_close_matches(folded, [_folded(name) for name in names], n=1, cutoff=0.8)
+    for alike in (
+        [name for name in names if same(name, value)],
+        [name for name in names if re.findall(r"\d+", name) == [value]],
+        [name for name in names if _folded(name).startswith(folded) or folded.startswith(_folded(name))],
+        [name for name in names if close and _folded(name) == close[0]],
+    ):
+        if len(alike) == 1:
+            return alike[0]
+    return None
 
 
 def _quoted(name: str) -> str:
@@ -272,7 +279,7 @@ def suspected_order(gold: NDArray[np.int64], predicted: NDArray[np.int64], class
 
     `gold` [N] (-1: no label) and `predicted` [N] are classes. None unless the accuracy lies below the majority, and
     that of the best order above it, both beyond chance (one-sided binomial tests, p < 0.001, the second times the
-    number of orders, up to 1,000): a weak model alone raises no suspicion.
+    number of orders): a weak model alone raises no suspicion.
     """
     labelled = gold >= 0
     n = int(labelled.sum())
@@ -283,12 +290,12 @@ def suspected_order(gold: NDArray[np.int64], predicted: NDArray[np.int64], class
     outputs, order = linear_sum_assignment(-counts)
     right, permuted, majority = int(np.trace(counts)), int(counts[outputs, order].sum()), int(counts.sum(axis=0).max())
     share = majority / n
-    orders = min(1000.0, float(np.prod(np.arange(1, classes + 1, dtype=float))))
     if share >= 1 or right >= majority or permuted <= majority:
         return None
-    below = stats.binomtest(right, n, share, alternative="less").pvalue
-    above = stats.binomtest(permuted, n, share, alternative="greater").pvalue * orders
-    if max(below, above) >= _SIGNIFICANT:
+    # The best order is chosen among all: each of the classes! orders is a test (Bonferroni).
+    below = stats.binom.logcdf(right, n, share)
+    above = stats.binom.logsf(permuted - 1, n, share) + gammaln(classes + 1)
+    if max(below, above) >= np.log(_SIGNIFICANT):
         return None
     return Suspicion(right / n, share, permuted / n, order.tolist(), n)
 

@@ -48,8 +48,8 @@ class DatasetInfo:
 class RawSplit:
     """Rows of one split. Texts stay in Arrow; `texts` and `pairs` are Python lists made when asked for.
 
-    `labels` int64 [N], -1 without gold label; `example_ids` int64 [N], the row in the source file (its key
-    where the source has a whole-number one); `evidence` per row the character spans of the first text that decide
+    `labels` int64 [N], -1 without gold label; `example_ids` int64 [N], the row's number in the source,
+    from 0, before any split or limit; `evidence` per row the character spans of the first text that decide
     the label, where known.
     """
 

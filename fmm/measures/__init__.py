@@ -12,6 +12,7 @@ from typing import Any
 from fmm.errors import FmmError, unknown
 from fmm.measures.attribution import Attribution, attribute
 from fmm.measures.base import Measure, rankable_tokens
+from fmm.schema import is_numbered
 
 __all__ = [
     "Attribution",
@@ -20,7 +21,6 @@ __all__ = [
     "available",
     "build",
     "build_all",
-    "numbered",
     "options_of",
     "rankable_tokens",
 ]
@@ -45,14 +45,6 @@ def available() -> list[str]:
     True
     """
     return sorted(name for family in _families() for name in family.presets)
-
-
-def numbered(name: str) -> bool:
-    """Whether a family takes this name for the number in it, such as `beam_7`; FmmError for a number it refuses."""
-    if all(family.pattern is None or not family.pattern.fullmatch(name) for family in _families()):
-        return False
-    build(name)
-    return True
 
 
 def build(measure: str | Mapping[str, Any] | Measure) -> Measure:
@@ -113,6 +105,7 @@ def _find(name: str) -> tuple[type[Measure], Mapping[str, Any]]:
     for family in _families():
         if name in family.presets:
             return family, family.presets[name]
+    is_numbered(name)  # refuses a number out of bounds, however long
     for family in _families():
         if family.pattern is not None and (match := family.pattern.fullmatch(name)):
             return family, {key: int(value) for key, value in match.groupdict().items()}

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fmm.errors import FmmError
 from fmm.inference import Block, evaluate
 from fmm.measures.base import Explained, Measure
 from fmm.models.classifier import Classifier
+from fmm.schema import BEAM_WIDTH
 
 
 @dataclass
@@ -78,13 +78,12 @@ class Beam(Measure):
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {f"beam_{width}": {"width": width} for width in (10, 20, 50)}
-    pattern = re.compile(r"beam_(?P<width>\d+)")
+    pattern = re.compile(r"beam_(?P<width>[0-9]+)")
     signed = False  # places in an order: none speaks against the target, and a sum of them says nothing
     recursive_default = False
 
     def __init__(self, width: int = 10) -> None:
-        if width < 1:
-            raise FmmError(f"beam width {width} is too small; give at least 1, as in beam_10")
+        BEAM_WIDTH.check("beam width", width, " ")
         self.width = width
 
     def score(self, classifier: Classifier, asked: Explained) -> tuple[Tensor, Tensor]:

@@ -40,7 +40,7 @@ class _InputGradient(Measure):
     def score(self, classifier: Classifier, asked: Explained) -> tuple[Tensor, Tensor]:
         def work(part: slice) -> tuple[Tensor, Tensor]:
             block = asked.block.take(part)
-            embeddings = classifier.word_embeddings(block.batch(classifier.device)["input_ids"]).float()
+            embeddings = classifier.embed(block.batch(classifier.device)["input_ids"])
             gradient, logits = embedding_gradient(classifier, block, embeddings, asked.target[part])
             # Sums over the vocabulary stay in float32 under a caller's autocast.
             with torch.no_grad(), torch.autocast(classifier.device.type, enabled=False):

@@ -11,13 +11,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from fmm.errors import FmmError, unknown
 from fmm.inference import in_parts
 from fmm.measures.base import Explained, Measure
 from fmm.measures.gradient import embedding_gradient
 from fmm.models.classifier import Classifier
-
-VARIANTS, BASELINES = ("authors", "textbook"), ("pad", "mask", "zero")
+from fmm.schema import INTEGRATION_BASELINE, INTEGRATION_STEPS, INTEGRATION_VARIANT
 
 
 class IntegratedGradient(Measure):
@@ -39,12 +37,9 @@ class IntegratedGradient(Measure):
     }
 
     def __init__(self, signed: bool = True, variant: str = "authors", baseline: str = "pad", steps: int = 20) -> None:
-        if variant not in VARIANTS:
-            raise unknown("variant of integrated gradients", variant, VARIANTS)
-        if baseline not in BASELINES:
-            raise unknown("baseline of integrated gradients", baseline, BASELINES)
-        if steps < 1:
-            raise FmmError(f"steps {steps} of integrated gradients is too few; give at least 1 (the papers use 20)")
+        INTEGRATION_VARIANT.check("variant of integrated gradients", variant)
+        INTEGRATION_BASELINE.check("baseline of integrated gradients", baseline)
+        INTEGRATION_STEPS.check("steps", steps, " ")
         self.signed, self.variant, self.baseline, self.steps = signed, variant, baseline, steps
 
     def score(self, classifier: Classifier, asked: Explained) -> tuple[Tensor, None]:
@@ -55,7 +50,7 @@ class IntegratedGradient(Measure):
 
         with classifier.explaining(gradients=True):
             with torch.no_grad():
-                embeddings = classifier.word_embeddings(block.input_ids.to(classifier.device)).float()
+                embeddings = classifier.embed(block.input_ids.to(classifier.device))
                 difference = embeddings - self._baseline(classifier)
             total = torch.zeros_like(embeddings)
 

@@ -16,6 +16,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_N
 from fmm.data.labels import are_generic, label_text
 from fmm.data.sources import TIMEOUT
 from fmm.errors import FmmError, first_line
+from fmm.models.families import check_family
 from fmm.models.folder import check_model_folder
 from fmm.models.head import arranged_head
 from fmm.models.weights import Loading, read_classifier
@@ -237,6 +238,7 @@ def check_config(config: Any, name: str) -> None:
             f"model {name!r} ({config.model_type}) is not a masked language model; "
             "choose an encoder, such as roberta-base"
         )
+    check_family(config, name)
 
 
 def max_tokens(model: Any, tokenizer: Any, wanted: int | None = None) -> int:

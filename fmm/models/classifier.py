@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fmm.errors import FmmError, first_line
+from fmm.models.families import replaced_embeddings
 from fmm.models.first_token import FirstTokenShortcut
 
 Batch = Mapping[str, Tensor]
@@ -101,6 +102,11 @@ class Classifier(nn.Module):
         """The table E [V, D] of word embeddings (V tokens), before position and LayerNorm."""
         return self.model.get_input_embeddings()
 
+    def embed(self, input_ids: Tensor) -> Tensor:
+        """Word embeddings [B, T, D] of token ids [B, T], in float32."""
+        output = self.word_embeddings(input_ids)
+        return (output[0] if isinstance(output, tuple) else output).float()
+
     def logits(self, batch: Batch) -> Tensor:
         """Logits [B, C] in float32. Differentiable."""
         with self._first_token.active(not self.model.training):
@@ -113,8 +119,8 @@ class Classifier(nn.Module):
         else come from `batch` exactly as on the path from ids, in any architecture.
         """
 
-        def replace(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
-            return word_embeddings.to(output.dtype)
+        def replace(module: nn.Module, inputs: object, output: Any) -> Any:
+            return replaced_embeddings(word_embeddings, output)
 
         options = {} if self._listener is None else {"output_hidden_states": True}
         with self._first_token.active(self._listener is None and not self.model.training):
@@ -124,7 +130,8 @@ class Classifier(nn.Module):
             finally:
                 hook.remove()
         if self._listener is not None:
-            self._listener(batch, tuple(output.hidden_states))
+            length = word_embeddings.shape[1]
+            self._listener(batch, tuple(state[:, :length] for state in output.hidden_states))
         return output.logits.float()
 
     @contextmanager
@@ -139,7 +146,8 @@ class Classifier(nn.Module):
     def logits_and_hidden_states(self, batch: Batch) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Logits [B, C] in float32, and the L + 1 hidden states [B, T, width], embedding output first."""
         output = self._forward(batch, output_hidden_states=True)
-        return output.logits.float(), tuple(output.hidden_states)
+        length = batch["input_ids"].shape[1]  # some models pad a text within
+        return output.logits.float(), tuple(state[:, :length] for state in output.hidden_states)
 
     def _forward(self, batch: Batch, **options: bool) -> Any:
         wanted = ("input_ids", "attention_mask", "token_type_ids")

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from fmm import tracking
 from fmm.errors import unknown
+from fmm.schema import TASKS
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
-
-
-TASKS = ("train", "racu", "masf", "report", "explain", "check", "pipeline")
 
 
 def run_task(cfg: DictConfig) -> Any:

@@ -17,7 +17,7 @@ from fmm.masking import STRATEGIES
 from fmm.metrics import NAMES as METRICS
 from fmm.models.build import folder_digest, identity
 from fmm.report.consistency import flatten
-from fmm.schema import BOUNDS
+from fmm.schema import check_value
 from fmm.trainer import processes
 
 _TRAINING_DATA = ("max_train_rows", "max_eval_rows", "max_length")
@@ -29,6 +29,7 @@ _CHECKED = (
     "training.weight_decay",
     "training.warmup",
     "masking.max_ratio",
+    "seed",
 )
 _COMMAND_KEYS = ("split", "selection", "scheduler", "training", "masking", "model", "data", "dataset", "trainer")
 
@@ -132,13 +133,7 @@ def check_training(cfg: DictConfig) -> None:
     if cfg.dataset.checkpoint_metric not in cfg.dataset.metrics:
         raise unknown("dataset.checkpoint_metric", str(cfg.dataset.checkpoint_metric), cfg.dataset.metrics)
     for name in _CHECKED:
-        low, high = BOUNDS[name]
-        value = OmegaConf.select(cfg, name)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-            raise FmmError(f"{name}={value} is not a number from {low} to {high}; change it")
-    low, high = BOUNDS["seed"]
-    if not isinstance(cfg.seed, int) or not low <= cfg.seed <= high:
-        raise FmmError(f"seed={cfg.seed} is not a whole number from {low} to {high}; change it")
+        check_value(name, OmegaConf.select(cfg, name))
 
 
 def train_run(cfg: DictConfig, fingerprint: str) -> records.Run:

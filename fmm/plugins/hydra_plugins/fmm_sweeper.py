@@ -12,8 +12,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn
 from omegaconf import OmegaConf
 
-from fmm import overrides, sweep
+from fmm import grid, overrides, sweep
 from fmm.cli import report
+from fmm.conf import Conf
 from fmm.errors import FmmError, of_disk
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ class Sweeper(BasicSweeper):
         directory = Path(self.config.hydra.sweep.dir)
         directory.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, directory / "multirun.yaml")
-        jobs = overrides.jobs(parsed)
+        jobs = grid.jobs(parsed)
         results: list[JobReturn] = []
         for start, batch in self._batches(directory, jobs):
             try:
@@ -71,7 +72,7 @@ class Sweeper(BasicSweeper):
         sources = self.config.hydra.runtime.config_sources
         conf = next(Path(source.path) for source in sources if source.provider == "main")
         try:
-            overrides.check_job(conf, tuple(job))
+            overrides.check_job(Conf(conf), tuple(job))
         except FmmError:
             with contextlib.suppress(FmmError), sweep.job_directory(directory, job, OmegaConf.create()):
                 raise

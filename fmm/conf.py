@@ -1,0 +1,84 @@
+"""The configuration folders: their groups, and composing one configuration; errors of Hydra become sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from fmm.errors import FmmError, unknown
+from fmm.settings import measure_options
+
+
+@dataclass(frozen=True)
+class Conf:
+    """A folder of configuration, the name of its main file, and folders that stand beside it (`--config-dir`)."""
+
+    folder: Path
+    name: str = "config"
+    extra: tuple[Path, ...] = ()
+
+    def check(self) -> None:
+        """Raise `FmmError` unless the folders and the main file are there."""
+        for folder in (self.folder, *self.extra):
+            if not folder.is_dir():
+                raise FmmError(f"{folder} is no folder; --config-dir takes one with groups such as dataset/mine.yaml")
+        names = {path.stem for folder in (self.folder, *self.extra) for path in folder.glob("*.yaml")}
+        if self.name.removesuffix(".yaml") not in names:
+            raise unknown("configuration (--config-name)", self.name, names)
+
+    @cached_property
+    def groups(self) -> dict[str, list[str]]:
+        """The groups and the options of each, sorted."""
+        options: dict[str, set[str]] = {}
+        for folder in (self.folder, *self.extra):
+            for group, names in groups_of(folder).items():
+                options.setdefault(group, set()).update(names)
+        return {group: sorted(names) for group, names in sorted(options.items())}
+
+    @cached_property
+    def measures(self) -> dict[str, tuple[str, ...]]:
+        """The measures that have a YAML, and the options of each."""
+        folders = [folder / "measure" for folder in (self.folder, *self.extra)]
+        return measure_options({path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))})
+
+    def compose(self, arguments: Sequence[str]) -> DictConfig:
+        """The configuration of these overrides. Raises `FmmError`."""
+        try:
+            return _compose(self, tuple(arguments))
+        except (HydraException, OmegaConfBaseException) as error:
+            raise _explained(error, arguments) from error
+
+
+@lru_cache(maxsize=8)
+def groups_of(folder: Path) -> dict[str, list[str]]:
+    """The groups of a configuration folder and the options of each; Hydra's own groups are left to Hydra."""
+    inside = [path for path in folder.iterdir() if path.is_dir() and path.name != "hydra"]
+    return {group.name: sorted(path.stem for path in group.glob("*.yaml")) for group in sorted(inside)}
+
+
+@lru_cache(maxsize=4096)
+def _compose(conf: Conf, arguments: tuple[str, ...]) -> DictConfig:
+    if GlobalHydra.instance().is_initialized():  # inside a sweep: Hydra is already running on these very folders
+        return compose(conf.name, list(arguments))
+    beside = ",".join(f"'file://{folder}'" for folder in conf.extra)
+    more = [f"hydra.searchpath=[{beside}]"] if conf.extra else []
+    with initialize_config_dir(str(conf.folder), version_base="1.3", job_name="run"):
+        return compose(conf.name, [*arguments, *more])
+
+
+def _explained(error: Exception, arguments: Sequence[str]) -> FmmError:
+    lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()]
+    launcher = next((a.split("=", 1)[1] for a in arguments if a.startswith("hydra/launcher=")), None)
+    if launcher and "hydra/launcher" in lines[0]:
+        return FmmError(
+            f"hydra/launcher={launcher} is not installed: pip install hydra-{launcher.split('_')[0]}-launcher"
+        )
+    return FmmError(f"these settings do not fit together: {'; '.join(dict.fromkeys(lines[:2])).rstrip('.:')}")

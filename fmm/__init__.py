@@ -21,6 +21,6 @@ __all__ = ["Attribution", "Classifier", "attribute", "load_classifier"]
 def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
-    if name == "measures":
-        return import_module("fmm.measures")
+    if name in ("measures", "report"):
+        return import_module(f"fmm.{name}")
     raise AttributeError(f"module 'fmm' has no attribute {name!r}")

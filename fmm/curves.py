@@ -79,10 +79,11 @@ class Curve:
         return 1 if self.more is None else 1 + len(self.more)
 
     @property
-    def orders(self) -> list[NDArray[np.uint16]]:
+    def orders(self) -> list[NDArray[np.unsignedinteger]]:
         """Predicted class [N, R] of each of the `draws` orders."""
+        small = np.uint8 if self.logits.shape[2] <= 256 else np.uint32
         further = [] if self.more is None else list(self.more)
-        return [logits.argmax(axis=2).astype(np.uint16) for logits in [self.logits, *further]]
+        return [logits.argmax(axis=2).astype(small) for logits in [self.logits, *further]]
 
     @property
     def reference(self) -> NDArray[np.int64]:

@@ -18,9 +18,9 @@ from fmm.faithfulness import acu, normaliser
 from fmm.statistics import metric_from_counts, needs_classes, resample_rows
 
 Array = NDArray[np.float64]
-_CELLS = 2**25  # resamples x rows whose weights are held at once, two bytes each
-_DRAWN = 2**21  # of them drawn at once
-_FEATURES = 2**24  # rows x columns of counted features held at once, four bytes each
+_CELLS = 2**25  # resamples x rows whose weights are held at once, a byte each: no row is drawn 256 times
+_DRAWN = 2**20  # of them drawn at once
+_FEATURES = 2**22  # rows x columns of counted features held at once, four bytes each
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def performance(
     for places in sets.values():
         counters = [_Counter(models[place], metric) for place in places]
         n = len(models[places[0]][0].example_id)
-        exact = [counter.metric(np.ones((1, n), np.uint16))[0] for counter in counters]
+        exact = [counter.metric(np.ones((1, n), np.uint8))[0] for counter in counters]
         parts: list[list[Array]] = [[] for _ in places]
         block = max(1, _CELLS // n)
         for start in range(0, replicates, block):
@@ -106,9 +106,9 @@ def performance(
     return [results[place] for place in range(len(models))]
 
 
-def _weights(n: int, replicates: int, rng: np.random.Generator) -> NDArray[np.uint16]:
+def _weights(n: int, replicates: int, rng: np.random.Generator) -> NDArray[np.uint8]:
     """How often each of `n` rows occurs in each resample [replicates, n]."""
-    weights, block = np.empty((replicates, n), np.uint16), max(1, _DRAWN // n)
+    weights, block = np.empty((replicates, n), np.uint8), max(1, _DRAWN // n)
     for start in range(0, replicates, block):
         stop = min(start + block, replicates)
         weights[start:stop] = resample_rows(n, stop - start, rng)
@@ -125,14 +125,14 @@ class _Counter:
         self.first = np.cumsum([0, *(len(several) for several in orders)])
         self.classes = curves[0].logits.shape[2] if needs_classes(name) else 0
 
-    def metric(self, weights: NDArray[np.uint16]) -> Array:
+    def metric(self, weights: NDArray[np.uint8]) -> Array:
         """The metric on rows weighted by `weights` [B, N]. Returns [B, curves, R]."""
         right, predicted, true = self._counts(weights)
         values = metric_from_counts(self.name, right, predicted, true[:, None, None])
         groups = [values[:, start:stop].mean(axis=1) for start, stop in zip(self.first, self.first[1:])]
         return np.stack(groups, axis=1)
 
-    def _counts(self, weights: NDArray[np.uint16]) -> tuple[Array, Array, Array]:
+    def _counts(self, weights: NDArray[np.uint8]) -> tuple[Array, Array, Array]:
         """Right and predicted rows [B, orders, R, C] and true rows [B, C] of each class.
 
         A metric that needs no classes gets C = 1 and all rows as one class.

@@ -58,6 +58,7 @@ _SECTIONS: dict[str, Setting] = {
     "data.num_workers": whole(0, 256),
     **{f"data.{name}": path(null=True) for name in ("mirror", "cache_dir", "path", "train", "validation", "test")},
     **{f"data.{name}": path(null=True) for name in ("id_list", "noteevents", "diagnoses")},
+    "baseline.draws": whole(1, 1000),
     "inference.token_budget": whole(1, 10**9, null=True),
     "inference.dtype": choice("float32", "bfloat16"),
     "explanation.split": choice("train", "validation", "test"),
@@ -204,6 +205,7 @@ SETTINGS: dict[str, Setting] = {
 # Keys and sections that not every task reads, and the tasks that do.
 READ_BY: dict[str, tuple[str, ...]] = {
     "checkpoint": ("racu", "masf", "explain", "check", "pipeline"),
+    "baseline": ("racu", "masf", "check", "pipeline"),
     "text": ("explain",),
     "text_pair": ("explain",),
     "explanation": ("explain",),

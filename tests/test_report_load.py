@@ -149,3 +149,17 @@ def test_datasets_of_ones_own_are_told_apart_by_their_files(tmp_path):
     assert group.seeds == [1]
     with pytest.raises(FmmError, match="no finished curve of local"):
         load(tmp_path, ["local"], files=["cc"])
+
+
+def test_baselines_of_different_orders_are_not_mixed_and_old_records_have_one(tmp_path):
+    """A record from before there were several orders is one of a single order."""
+    model = fabricated.train(tmp_path, "sst2", "half_det", 0)
+    fabricated.racu(tmp_path, model, "rand", rows=20)
+    fabricated.racu(tmp_path, model, "grad_l2", rows=20)
+    groups, _ = load(tmp_path, ["sst2"])
+    assert groups[0].measures == ["grad_l2"]
+    fabricated.racu(tmp_path, model, "loo_abs", rows=20, baseline={"draws": 5})
+    with pytest.raises(FmmError, match=r"differ in baseline.draws.*report.where=\[\"baseline.draws=1\"\]"):
+        load(tmp_path, ["sst2"])
+    groups, _ = load(tmp_path, ["sst2"], ["baseline.draws=1"])
+    assert groups[0].measures == ["grad_l2"]

@@ -1,6 +1,8 @@
 """The report from fabricated records: numbers, verdicts, refusals, forms."""
 
 import dataclasses
+import html
+import json
 import re
 from html.parser import HTMLParser
 
@@ -175,3 +177,32 @@ def test_per_example_is_the_mean_over_seeds_of_logit_areas(output):
 def test_published_numbers_stand_where_the_papers_have_them():
     assert published_racu("babi3", "int_grad_abs") == {"R-ROAR": -0.279}
     assert published_racu("rte", "grad_l2") == {}
+
+
+def test_python_gives_the_verdicts_that_the_page_and_the_file_have(output, finished):
+    import fmm
+    from fmm.report.verdict import as_json
+    from fmm.report.write import Options
+
+    found = as_json(fmm.report.verdicts(output, "sst2", options=Options(resamples=200)))
+    stored = json.loads((finished.directory / "verdict.json").read_text())
+    assert found == stored == finished.results["verdicts"]
+    page = html.unescape((finished.directory / "report.html").read_text("utf-8"))
+    assert all(verdict["sentence"] in page for verdict in found)
+
+
+def test_main_table_shows_what_decides_and_no_empty_column(finished):
+    text = (finished.directory / "report.md").read_text("utf-8")
+    head = next(line for line in text.splitlines() if line.startswith("| measure | RACU (%) |"))
+    columns = [cell.strip() for cell in head.strip("|").split("|")]
+    both = "95% (seeds and rows)"
+    assert columns == ["measure", "RACU (%)", both, "ACU (×100)", both, "rank", "passes per row", "seeds"]
+    assert "R-ROAR paper" in text  # in the details
+
+
+def test_the_report_of_one_model_speaks_of_rows(tmp_path, compose):
+    fabricated.experiment(tmp_path, seeds=(0,), strategies=("half_det",), measures=MEASURES, rows=60)
+    record = report.run(compose("task=report", "dataset=sst2", f"output_dir={tmp_path}", "report.resamples=200"))
+    text = (record.directory / "report.md").read_text("utf-8")
+    assert "95% (rows)" in text and "95% (seeds" not in text.split("### Seeds")[0]
+    assert "BCa 95%" not in text  # one seed has no papers' interval: the column holds nothing

@@ -191,3 +191,49 @@ def test_a_pipeline_refuses_before_it_trains_what_its_curves_could_not_do(settin
     monkeypatch.setattr("fmm.tasks.pipeline.train.run", None)
     with pytest.raises(FmmError, match=message):
         pipeline.run(settings(wrong, "checkpoint=null", task="pipeline"))
+
+
+def test_the_baseline_is_the_mean_of_several_orders_and_says_so(settings):
+    """Each further order costs the passes of the inner ratios alone; the first is what one order gives."""
+    several = racu.run(settings("measures=[rand,grad_l2]", "masf=none"))
+    alone = racu.run(settings("measures=[rand,grad_l2]", "masf=none", "baseline.draws=1"))
+    rand, one = (
+        next(
+            r for r in records.load_all(record.directory.parents[2], "racu") if r.key == record.results["baseline_key"]
+        )
+        for record in (several, alone)
+    )
+    curve, first = read_curve(rand.directory), read_curve(one.directory)
+    assert (curve.draws, first.draws) == (5, 1) and np.array_equal(curve.logits, first.logits)
+    assert not (one.directory / "orders.parquet").exists()
+    assert several.settings["baseline"] == {"draws": 5} and several.results["baseline_draws"] == 5
+    assert several.key != alone.key
+    assert rand.results["n_forward"] - one.results["n_forward"] <= 4 * 2 * ROWS  # two inner ratios
+    assert np.array_equal(curve.more[:, :, [0, -1]], np.broadcast_to(first.logits[:, [0, -1]], (4, ROWS, 2, 2)))
+    assert len({order.tobytes() for order in curve.more}) == 4
+    means = np.mean([(order == curve.reference[:, None]).mean(0) for order in curve.orders], axis=0)
+    assert np.allclose([row["accuracy"] for row in rand.results["curve"]], means)
+    assert several.results["acu"] == pytest.approx(
+        curve_faithfulness(read_curve(several.directory), curve, "accuracy").acu
+    )
+
+
+def test_an_order_does_not_depend_on_the_chunks(settings, monkeypatch, tmp_path):
+    whole = racu.run(settings("measure=rand", "masf=none", output=tmp_path / "whole"))
+    monkeypatch.setattr(curve_job, "_ROWS", 5)
+    parts = racu.run(settings("measure=rand", "masf=none"))
+    assert np.allclose(read_curve(whole.directory).more, read_curve(parts.directory).more, atol=1e-5)
+
+
+def test_lost_orders_are_computed_again(settings, capsys):
+    record = racu.run(settings("measure=rand", "masf=none"))
+    (record.directory / "orders.parquet").write_bytes(b"")
+    racu.run(settings("measure=rand", "masf=none"))
+    assert "orders.parquet is missing or damaged" in capsys.readouterr().out
+
+
+def test_racu_within_the_noise_of_rows_and_orders_is_undefined_in_the_record(settings):
+    """Twelve rows and an untrained model: what random masking changes is chance."""
+    record = racu.run(settings("measure=grad_l2", "masf=none"))
+    assert record.results["racu"] is None and "normaliser" in record.results["racu_undefined"]
+    assert record.results["acu_interval"][0] <= record.results["acu"] <= record.results["acu_interval"][1]

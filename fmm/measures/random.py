@@ -15,10 +15,21 @@ from fmm.models.classifier import Classifier
 
 
 class Random(Measure):
-    """U[0, 1) at every token, from (seed, example id, position) alone: any batch, order or process gives the same."""
+    """U[0, 1) at every token, from (seed, order, example id, position) alone: any batch or process gives the same.
 
+    `order` numbers the random orders of one row; the first, 0, is the measure `rand`.
+    """
+
+    order = 0
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"rand": {}}
     signed = False
+
+    @classmethod
+    def in_order(cls, order: int) -> Random:
+        """The random measure of another order of each row."""
+        measure = cls()
+        measure.name, measure.order = "rand", order
+        return measure
 
     def explain(
         self,
@@ -37,4 +48,4 @@ class Random(Measure):
 
     def score(self, classifier: Classifier, asked: Explained) -> tuple[Tensor, None]:
         position = torch.arange(asked.block.input_ids.shape[1])
-        return Draw.RANDOM_MEASURE.uniform(asked.seed, 0, asked.block.example_id[:, None], position), None
+        return Draw.RANDOM_MEASURE.uniform(asked.seed, self.order, asked.block.example_id[:, None], position), None

@@ -21,7 +21,7 @@ from fmm.errors import counted
 from fmm.records import Record
 from fmm.report.analyse import LEVEL, Analysis, Shares, mean_of_rows
 from fmm.report.load import Group
-from fmm.report.settle import needed, rows_to_settle
+from fmm.report.settle import FEW_ROWS, SOME_HUNDRED, needed, rows_to_settle
 from fmm.resampling import performance
 from fmm.statistics import metric_from_confusion, student_interval
 
@@ -202,7 +202,9 @@ def in_distribution(analysis: Analysis, tolerance: float) -> Check:
     worst = max(rises, key=lambda s: float(s.rise[inner].max()))
     at = first.ratios[inner][int(worst.rise[inner].argmax())]
     detail = f"largest rise of the share with p < {LEVEL} over ratio 0: {100 * worst.rise[inner].max():+.1f} points "
-    detail += f"({worst.measure} at {100 * at:.0f}%; MaSF {first.test}; {n} rows), allowed {100 * tolerance:+.1f}"
+    detail += (
+        f"({worst.measure} at {100 * at:.0f}%; MaSF {first.test}; {counted(n, 'row')}), allowed {100 * tolerance:+.1f}"
+    )
     out = _beyond_doubt(rises, inner, tolerance)
     if out:
         return Check(question, "no", f"{detail}; out of distribution at {_ratios(out)}")
@@ -235,11 +237,14 @@ def _settled(question: str, detail: str, rises: list[Shares], inner: NDArray[np.
         quantile = float(stats.t.ppf(1 - LEVEL, max(1, len(rows) - 1)))
         for at in np.flatnonzero(rise + quantile * error >= tolerance):
             open_rows.append(rows_to_settle(len(rows), float(error[at]), abs(tolerance - float(rise[at])), quantile))
-    if not open_rows:
-        return Check(question, "yes", detail)
     n = min(len(s.rows) for s in rises)
-    if n < 2:
-        return Check(question, "unclear", f"{detail}; one row cannot tell; take at least some hundred", 400)
+    if not open_rows:
+        above = max(float(s.rise[inner].max()) for s in rises) > tolerance
+        scatter = "; single ratios scatter, the means over measures and over ratios are below that" if above else ""
+        return Check(question, "yes", f"{detail}{scatter}")
+    if n < FEW_ROWS:
+        says = f"{counted(n, 'row')} cannot tell; take some hundred"
+        return Check(question, "unclear", f"{detail}; {says}", SOME_HUNDRED)
     if None in open_rows:
         return Check(question, "unclear", f"{detail}; in doubt: the rise is too close to what is allowed to tell")
     rows_needed = max(rows for rows in open_rows if rows is not None)
@@ -296,4 +301,6 @@ def beats_random(top: str | None, errors: Mapping[str, Estimate], p: float | Non
         return Check(question, "no", shown)
     quantile = float(stats.norm.ppf(1 - LEVEL / 2 / max(1, measures)))
     says, rows = needed(found, found.mean, quantile)
+    if found.mean <= 0 and found.n_rows >= FEW_ROWS:
+        says = "at the observed effect no number of rows would show it to be better"
     return Check(question, "unclear", f"{shown}; {says}", rows)

@@ -15,6 +15,7 @@ from fmm.records import Record
 
 _POWER = float(stats.norm.ppf(0.8))  # what four of five repetitions of the experiment would settle
 _MOST_ROWS, _MOST_SEEDS = 1_000_000, 100
+FEW_ROWS, SOME_HUNDRED = 10, 400  # of so few rows not even the spread is known
 
 
 def rows_to_settle(n_rows: int, error: float, gap: float, quantile: float = 1.96) -> int | None:
@@ -55,8 +56,8 @@ def seeds_to_settle(found: Estimate, gap: float) -> int | None:
 
 def needed(found: Estimate, gap: float, quantile: float = 1.96) -> tuple[str, int | None]:
     """What would settle a question whose answer lies `gap` from the estimate: a sentence, and the rows it names."""
-    if found.error is None:
-        return f"{counted(found.n_rows, 'row')} cannot tell; take at least some hundred", 400
+    if found.error is None or found.n_rows < FEW_ROWS:
+        return f"{counted(found.n_rows, 'row')} cannot tell; take some hundred", SOME_HUNDRED
     if not np.isfinite(gap) or gap <= 0:
         return "at the observed effect no number of rows would settle it", None
     if found.n > 1:

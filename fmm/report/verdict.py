@@ -94,7 +94,7 @@ def judge(
     ]
     trust = _trust(checks, answer.best)
     cheapest = _cheapest([answer.best, *answer.tied], analysis) if answer.best else None
-    steps = _next(analysis, answer, checks, trust, command or _from_records)
+    steps = _next(analysis, answer, checks, command or _from_records)
     return Verdict(
         group.dataset, group.strategy, answer.best, trust, _sentence(analysis, answer, checks, trust, cheapest), checks,
         answer.tied, sorted({group.runs[seed][BASELINE].settings["model"]["key"] for seed in group.seeds}),
@@ -146,13 +146,13 @@ def _trust(checks: list[Check], best: str | None) -> Status:
 def _sentence(analysis: Analysis, answer: _Answer, checks: list[Check], trust: Status, cheapest: str | None) -> str:
     group, top = analysis.group, answer.top
     if top is None:
-        foreign = " Masked text is foreign to this model." if checks[2].status == "no" else ""
-        return f"No curve to judge for {group.name}: only random masking was run.{foreign}"
+        known = "; masked text is foreign to this model, so do not judge its explanations by masking"
+        foreign = known if checks[2].status == "no" else ""
+        return f"No curve to judge for {group.name}: only random masking was run{foreign}."
     shown = f"ACU {_shown(top.acu_rows)}" + ("" if top.undefined else f", RACU {_shown(top.racu_rows)}%")
     failed = [check for place, check in enumerate(checks) if check.status == "no" and place != 3]
     if answer.best is None:
-        because = "but its interval, widened for the choice among all measures, reaches 0"
-        below = "which is worse than random" if top.acu.mean < 0 else because
+        below = _not_above(top)
         best = f"the best, {top.measure}, has {shown}, {below}"
         return f"No measure is shown to beat random masking on {group.name}: {best}."
     tied = f", not told apart from {', '.join(answer.tied)}" if answer.tied else ""
@@ -164,8 +164,17 @@ def _sentence(analysis: Analysis, answer: _Answer, checks: list[Check], trust: S
             f"Do not rely on {answer.best} for {group.name}, though it ranks first ({shown}{tied}): {reasons}.{alone}"
         )
     still = [_OPEN[place] for place, check in enumerate(checks) if check.status in ("unclear", "unknown", "no")]
-    ending = ": all preconditions hold" if trust == "yes" else f"; open is whether {', and whether '.join(still)}"
+    ending = ": all preconditions hold" if trust == "yes" else f"; open: {', '.join(still)}"
     return f"Use {answer.best} on {group.name} ({shown}){tied}{advice}{ending}.{alone}"
+
+
+def _not_above(top: MeasureResult) -> str:
+    """Why the largest ACU is not shown to lie above 0."""
+    if top.acu_rows.lower is None or top.acu_rows.upper is None:
+        return "of which one row gives no interval"
+    if top.acu_rows.upper < 0:
+        return "which is worse than random"
+    return "but its interval, widened for the choice among all measures, reaches 0"
 
 
 _FAILED = (
@@ -176,11 +185,11 @@ _FAILED = (
     "the measure does no better than random masking",
 )
 _OPEN = (
-    "masked fine-tuning keeps unmasked performance",
-    "a fully masked input is predicted at the class majority",
-    "masked text is in-distribution",
-    "RACU is defined (ACU stands alone)",
-    "the measure beats random masking",
+    "whether masked fine-tuning keeps unmasked performance",
+    "whether a fully masked input is predicted at the class majority",
+    "whether masked text is in-distribution",
+    "RACU, which is undefined, so that ACU stands alone",
+    "whether the measure beats random masking",
 )
 
 
@@ -194,32 +203,39 @@ def _scope(analysis: Analysis, answer: _Answer) -> str:
         else f"of single models {', '.join(sorted(best))} come first"
     )
     n = len(answer.top.seeds) if answer.top else 0
-    return f" {counted(n, 'seed')} speak of the recipe; {same}."
+    lacking = [result.measure for result in analysis.results if len(result.seeds) < n]
+    left_out = f" Not judged, as they lack seeds: {', '.join(sorted(lacking))}." if lacking else ""
+    return f" {counted(n, 'seed')} speak of the recipe; {same}.{left_out}"
 
 
 def _shown(found: Any) -> str:
     if found.lower is None or found.upper is None:
-        return f"{100 * found.mean:.1f}"
-    return f"{100 * found.mean:.1f} [{100 * found.lower:.1f}, {100 * found.upper:.1f}]"
+        return _number(found.mean)
+    return f"{_number(found.mean)} [{_number(found.lower)}, {_number(found.upper)}]"
 
 
-def _next(analysis: Analysis, answer: _Answer, checks: list[Check], trust: Status, command: Command) -> list[str]:
+def _number(value: float) -> str:
+    """A share in percent; a zero without sign."""
+    return f"{round(100 * value, 1) + 0.0:.1f}"
+
+
+def _next(analysis: Analysis, answer: _Answer, checks: list[Check], command: Command) -> list[str]:
     """What to do now: the commands that settle what is open, or that make a model whose curves can be read."""
-    group, steps = analysis.group, []
+    group = analysis.group
+    steps: list[str] = []
     if checks[2].status == "no":
-        remedy = f"python run.py task=pipeline dataset={group.dataset} masking=half_det"
-        plain = (
-            "fine-tune with masking"
-            if group.strategy in (PLAIN, "unknown")
-            else "masked fine-tuning did not reach it; train longer"
-        )
-        steps.append(f"{plain}: {remedy}, with the settings of this model")
+        masked = f"python run.py task=pipeline dataset={group.dataset} masking=half_det"
+        untouched = group.strategy in (PLAIN, "unknown")
+        remedy = "fine-tune with masking" if untouched else "masked fine-tuning did not reach it; train longer"
+        steps.append(f"{remedy}: {masked}, with the settings of this model")
+        return steps  # more rows would not help a model to which masked text is foreign
     if checks[0].status == "unknown":
         steps.append(
             f"train the plain model too: the command that trained this one (dataset={group.dataset}), with masking=none"
         )
     if answer.top is None:
         steps.append(f"measure an explanation: python run.py task=racu dataset={group.dataset} measure=loo_sign")
+    steps += _missing_curves(analysis, answer)
     rows = [check.rows for check in checks if check.status == "unclear" and check.rows is not None]
     if rows:
         steps.append(_more_rows(group, max(rows), command))
@@ -228,12 +244,24 @@ def _next(analysis: Analysis, answer: _Answer, checks: list[Check], trust: Statu
     return steps
 
 
+def _missing_curves(analysis: Analysis, answer: _Answer) -> list[str]:
+    """The curves that keep a measure from being judged beside the others."""
+    seeds = set(answer.top.seeds) if answer.top else set()
+    missing = {r.measure: sorted(seeds - set(r.seeds)) for r in analysis.results}
+    return [
+        f"measure {name} for {', '.join(f'seed {seed}' for seed in lacking)} too, with the command of the other seeds"
+        for name, lacking in sorted(missing.items())
+        if lacking
+    ]
+
+
 def _more_rows(group: Group, rows: int, command: Command) -> str:
     run = group.runs[group.seeds[0]][BASELINE]
     if run.settings.get("data", {}).get("max_test_rows") is None:
         here = int(run.results["n_examples"])
-        return f"all {here} test rows are used; what is open takes about {rows} rows, that is more labelled test data"
-    return f"take about {rows} test rows: {command(group, rows)}"
+        used = "the only test row is" if here == 1 else f"all {here} test rows are"
+        return f"{used} used; what is open takes about {rows} rows, that is more labelled test data"
+    return f"take about {rows} test rows, or all there are: {command(group, rows)}"
 
 
 def _from_records(group: Group, rows: int) -> str:

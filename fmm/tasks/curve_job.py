@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,10 +16,11 @@ from torch import Tensor
 
 from fmm import records
 from fmm.cost import Cost
-from fmm.curves import SCHEMA, Curve
+from fmm.curves import ORDERS_SCHEMA, SCHEMA, Curve
 from fmm.erasure import Answers, Batch, Eraser, Erasure
 from fmm.inference import Rows, evaluate
 from fmm.masf import MasfByRatio
+from fmm.measures.random import Random
 from fmm.tasks.forecast import duration
 from fmm.tasks.subject import Subject
 
@@ -33,7 +34,7 @@ class CurveJob:
 
     Attributes:
         masf: fitted MaSFs by kind; empty for none. baseline: the curve of `rand`, whose first and last step are
-            everybody's; None where this is `rand` itself.
+            everybody's; None where this is `rand` itself. draws: random orders of each row, of `rand` itself.
     """
 
     subject: Subject
@@ -41,9 +42,13 @@ class CurveJob:
     target: str
     masf: dict[str, MasfByRatio]
     baseline: Curve | None
+    draws: int = 1
 
     def compute(self, run: records.Run) -> tuple[pa.Table, dict[str, float]]:
-        """The curve (columns of `curves.SCHEMA`) and what it cost. Parts that are there already are used."""
+        """The curve (columns of `curves.SCHEMA`) and what it cost. Parts that are there already are used.
+
+        With several `draws` there is a column `draw`, the number of the random order; see `split_orders`.
+        """
         folder = run.directory / "parts"
         folder.mkdir(parents=True, exist_ok=True)
         chunks, started, fresh = list(row_chunks(self.subject.data.test.lengths)), time.monotonic(), 0
@@ -61,7 +66,8 @@ class CurveJob:
         costs = [json.loads(table.schema.metadata[_COST]) for table in tables]
         total = {name: sum(cost[name] for cost in costs) for name in costs[0]}
         merged = pa.concat_tables([table.replace_schema_metadata(None) for table in tables])
-        return merged.sort_by([("example_id", "ascending"), ("masking_ratio", "ascending")]), total
+        keys = ["draw"] * (self.draws > 1) + ["example_id", "masking_ratio"]
+        return merged.sort_by([(key, "ascending") for key in keys]), total
 
     def chunk(self, rows: np.ndarray) -> pa.Table:
         """The curves of some rows of the test split, with their cost as metadata."""
@@ -83,7 +89,25 @@ class CurveJob:
             target = targets(self.target, batch, classifier.label_names, None if first is None else first.logits)
             erasure = self.eraser(batch, target, (first, last), cost)
             table = curve_table(erasure, batch, target, self._masf(erasure, batch), classifier.mask_id)
+            if self.draws > 1:
+                table = self._with_orders(table, batch, target, erasure, cost)
         return table, cost
+
+    def _with_orders(self, table: pa.Table, batch: Batch, target: Tensor, first: Erasure, cost: Cost) -> pa.Table:
+        """The table with a column `draw` and, below, further random orders at the ratios between 0 and 1.
+
+        The answers on the unmasked and the fully masked rows are those of the first order.
+        """
+        known = Answers(first.logits[0], None), Answers(first.logits[-1], None)
+        tables = [table.append_column("draw", pa.array(np.zeros(len(table), np.int32)))]
+        for draw in range(1, self.draws):
+            eraser = replace(self.eraser, measure=Random.in_order(draw), signals=False)
+            erasure = eraser(batch, target, known, cost)
+            order = curve_table(erasure, batch, target, {}, self.eraser.classifier.mask_id)
+            ratios = np.asarray(order["masking_ratio"])
+            order = order.filter(pa.array((ratios > 0) & (ratios < 1)))
+            tables.append(order.append_column("draw", pa.array(np.full(len(order), draw, np.int32))))
+        return pa.concat_tables(tables)
 
     def _known(self, batch: Batch) -> tuple[Answers | None, Answers | None]:
         """Logits of the unmasked and fully masked rows, from the baseline's curve."""
@@ -154,6 +178,15 @@ def curve_table(erasure: Erasure, batch: Batch, target: Tensor, masf: dict[str, 
         "masf_calibrated": masf["calibrated"].ravel() if "calibrated" in masf else nothing,
     }
     return pa.table(columns, schema=SCHEMA)
+
+
+def split_orders(table: pa.Table) -> tuple[pa.Table, pa.Table | None]:
+    """The curve of the first random order and, where there are several, the others (`curves.ORDERS_SCHEMA`)."""
+    if "draw" not in table.column_names:
+        return table, None
+    draw = np.asarray(table["draw"])
+    curve = table.filter(pa.array(draw == 0)).drop_columns(["draw"])
+    return curve, table.filter(pa.array(draw > 0)).select(ORDERS_SCHEMA.names)
 
 
 def _part(path: Path, example_ids: np.ndarray) -> pa.Table | None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,8 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from fmm import masf, records
-from fmm.curves import Curve, curve_faithfulness, from_table
+from fmm.comparison import compare_sample, sample
+from fmm.curves import CURVE, ORDERS, Curve, curve_faithfulness, from_table, with_orders
 from fmm.data.labels import target_label
 from fmm.erasure import Eraser
 from fmm.errors import FmmError, unknown
@@ -19,14 +22,14 @@ from fmm.measures import Measure, build, build_all, options_of
 from fmm.measures.base import TEXTS
 from fmm.records import Record, Run
 from fmm.tasks.common import container, quiet_transformers
-from fmm.tasks.curve_job import CurveJob
+from fmm.tasks.curve_job import CurveJob, split_orders
 from fmm.tasks.forecast import duration
 from fmm.tasks.masf_fit import fitted
 from fmm.tasks.subject import Subject
 from fmm.tracking import Tracker, tracker
 
 BASELINE = "rand"
-_SUMMARY = ("acu", "racu", "racu_undefined", "n_examples", "seconds", "n_forward")
+_SUMMARY = ("acu", "racu", "racu_undefined", "baseline_draws", "n_examples", "seconds", "n_forward")
 
 
 def run(cfg: DictConfig) -> Record | None:
@@ -105,6 +108,7 @@ def settings(cfg: DictConfig, subject: Subject, measure: Measure) -> dict[str, A
         "explain": cfg.explain,
         "ratios": check_ratios(container(cfg.ratios)),
         "recursive": recursive,
+        "baseline": {"draws": int(cfg.baseline.draws)},
         "seed": cfg.seed,
         "masf": cfg.masf,
         "dtype": cfg.inference.dtype,
@@ -120,13 +124,21 @@ def curve(cfg: DictConfig, subject: Subject, measure: Measure, baseline: Record 
         if cfg.force:
             job.clear()
         record = job.record()
-        if record is not None and records.read_parquet(job.directory / "curve.parquet") is not None:
+        lost = _lost(record, cfg) if record is not None else None
+        if record is not None and lost is None:
             return record
-        if record is not None:
-            print(f"{job.directory / 'curve.parquet'} is missing or damaged; computing it again", flush=True)
+        if lost is not None:
+            print(f"{lost} is missing or damaged; computing it again", flush=True)
             job.clear()
         with tracker(_shown(cfg, measure), job.directory) as track:
             return _compute(cfg, subject, measure, baseline, job, track)
+
+
+def _lost(record: Record, cfg: DictConfig) -> Path | None:
+    """A file of a finished curve that is not there or cannot be read."""
+    several = record.settings["measure"]["name"] == BASELINE and cfg.baseline.draws > 1
+    files = [record.directory / name for name in (CURVE, *([ORDERS] if several else []))]
+    return next((path for path in files if records.read_parquet(path) is None), None)
 
 
 def _shown(cfg: DictConfig, measure: Measure) -> DictConfig:
@@ -144,10 +156,15 @@ def _compute(
     fits = {} if cfg.masf == "none" else fitted(subject, ratios, str(cfg.explain))
     reference = None if baseline is None else _read(baseline)
     eraser = _eraser(cfg, subject, measure, bool(fits))
-    table, cost = CurveJob(subject, eraser, subject.target, fits, reference).compute(job)
-    job.write_parquet("curve.parquet", table)
-    found = from_table(table)
+    draws = int(cfg.baseline.draws)
+    table, cost = CurveJob(subject, eraser, subject.target, fits, reference, _draws_of(cfg, measure)).compute(job)
+    table, orders = split_orders(table)
+    if orders is not None:
+        job.write_parquet(ORDERS, orders)
+    job.write_parquet(CURVE, table)
+    found = from_table(table) if orders is None else with_orders(from_table(table), orders)
     results = summarise(found, found if reference is None else reference, subject.data.info)
+    results |= {"baseline_draws": draws}
     kinds = {kind: _shares(found, kind, model) for kind, model in fits.items()}
     results |= {"baseline_key": job.key if baseline is None else baseline.key, "seconds": round(cost["seconds"], 3)}
     results |= {"n_forward": cost["forward"], "forward_equivalents": cost["equivalents"], "n_tokens": cost["tokens"]}
@@ -159,9 +176,15 @@ def _compute(
 
 
 def summarise(curve: Curve, baseline: Curve, info: Any) -> dict[str, Any]:
-    """What a record says of a curve: every metric at each ratio, ACU and RACU. Derived from the curves alone."""
+    """What a record says of a curve: every metric at each ratio, ACU and RACU. Derived from the curves alone.
+
+    The intervals are over the rows and random orders; RACU is undefined unless its normaliser's lies above 0.
+    """
     performance = curve.metrics(info.metrics)
     found = curve_faithfulness(curve, baseline, info.checkpoint_metric)
+    drawn = sample([{"measure": curve, BASELINE: baseline}], info.checkpoint_metric)
+    by_acu, by_racu = (compare_sample(drawn, info.checkpoint_metric, quantity) for quantity in ("acu", "racu"))
+    undefined = found.undefined or by_racu.undefined
     per_metric = {name: curve_faithfulness(curve, baseline, name)._asdict() for name in info.metrics}
     rows = [
         {"masking_ratio": float(ratio), **{name: float(values[i]) for name, values in performance.items()}}
@@ -173,8 +196,10 @@ def summarise(curve: Curve, baseline: Curve, info: Any) -> dict[str, Any]:
         "checkpoint_metric": info.checkpoint_metric,
         "curve": rows,
         "acu": found.acu,
-        "racu": None if found.undefined else found.racu,
-        "racu_undefined": found.undefined,
+        "acu_interval": by_acu.estimates["measure"][1:3],
+        "racu": None if undefined else found.racu,
+        "racu_interval": None if undefined else by_racu.estimates["measure"][1:3],
+        "racu_undefined": undefined,
         "per_metric": per_metric,
     }
 
@@ -182,8 +207,18 @@ def summarise(curve: Curve, baseline: Curve, info: Any) -> dict[str, Any]:
 def line(record: Record) -> str:
     """One line for people: ACU and RACU of a record."""
     found, name = record.results, record.settings["measure"]["name"]
-    racu = f"{found['racu']:.1%}" if found["racu"] is not None else f"– ({found['racu_undefined']})"
-    return f"{name:14} ACU {found['acu']:+.4f}  RACU {racu}  ({found['checkpoint_metric']}, n = {found['n_examples']})"
+    racu = f"– ({found['racu_undefined']})"
+    if found["racu"] is not None:
+        racu = f"{found['racu']:.1%}{_ends(found.get('racu_interval'), '.1%')}"
+    rows = f"{found['checkpoint_metric']}, n = {found['n_examples']}"
+    return f"{name:14} ACU {found['acu']:+.4f}{_ends(found.get('acu_interval'), '+.4f')}  RACU {racu}  ({rows})"
+
+
+def _ends(interval: Sequence[float | None] | None, form: str) -> str:
+    """An interval for people; nothing where there is none."""
+    if interval is None or None in interval:
+        return ""
+    return f" [{interval[0]:{form}}, {interval[1]:{form}}]"
 
 
 def forecast(cfg: DictConfig, subject: Subject) -> str:
@@ -193,7 +228,8 @@ def forecast(cfg: DictConfig, subject: Subject) -> str:
     rows = order[[len(order) // 4, len(order) // 2, 3 * len(order) // 4]]
     said = []
     for measure in {m.name: m for m in [build(BASELINE), *measures(cfg)]}.values():
-        job = CurveJob(subject, _eraser(cfg, subject, measure, cfg.masf != "none"), subject.target, {}, None)
+        eraser = _eraser(cfg, subject, measure, cfg.masf != "none")
+        job = CurveJob(subject, eraser, subject.target, {}, None, _draws_of(cfg, measure))
         cost = job.cost(rows)
         scale = len(order) / len(rows)
         said.append(
@@ -212,9 +248,14 @@ def _eraser(cfg: DictConfig, subject: Subject, measure: Measure, signals: bool) 
 
 
 def _read(record: Record) -> Curve:
-    table = records.read_parquet(record.directory / "curve.parquet")
+    table, orders = (records.read_parquet(record.directory / name) for name in (CURVE, ORDERS))
     assert table is not None  # `curve` made sure
-    return from_table(table)
+    return from_table(table) if orders is None else with_orders(from_table(table), orders)
+
+
+def _draws_of(cfg: DictConfig, measure: Measure) -> int:
+    """Random orders of each row: of the baseline alone, every other measure has one."""
+    return int(cfg.baseline.draws) if measure.name == BASELINE else 1
 
 
 def _shares(curve: Curve, kind: str, by_ratio: masf.MasfByRatio) -> list[dict[str, Any]]:

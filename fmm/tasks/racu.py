@@ -136,7 +136,7 @@ def curve(cfg: DictConfig, subject: Subject, measure: Measure, baseline: Record 
 
 def _lost(record: Record, cfg: DictConfig) -> Path | None:
     """A file of a finished curve that is not there or cannot be read."""
-    several = record.settings["measure"]["name"] == BASELINE and cfg.baseline.draws > 1
+    several = _draws_of(cfg, record.settings["measure"]["name"]) > 1
     files = [record.directory / name for name in (CURVE, *([ORDERS] if several else []))]
     return next((path for path in files if records.read_parquet(path) is None), None)
 
@@ -157,7 +157,7 @@ def _compute(
     reference = None if baseline is None else _read(baseline)
     eraser = _eraser(cfg, subject, measure, bool(fits))
     draws = int(cfg.baseline.draws)
-    table, cost = CurveJob(subject, eraser, subject.target, fits, reference, _draws_of(cfg, measure)).compute(job)
+    table, cost = CurveJob(subject, eraser, subject.target, fits, reference, _draws_of(cfg, measure.name)).compute(job)
     table, orders = split_orders(table)
     if orders is not None:
         job.write_parquet(ORDERS, orders)
@@ -229,7 +229,7 @@ def forecast(cfg: DictConfig, subject: Subject) -> str:
     said = []
     for measure in {m.name: m for m in [build(BASELINE), *measures(cfg)]}.values():
         eraser = _eraser(cfg, subject, measure, cfg.masf != "none")
-        job = CurveJob(subject, eraser, subject.target, {}, None, _draws_of(cfg, measure))
+        job = CurveJob(subject, eraser, subject.target, {}, None, _draws_of(cfg, measure.name))
         cost = job.cost(rows)
         scale = len(order) / len(rows)
         said.append(
@@ -253,9 +253,10 @@ def _read(record: Record) -> Curve:
     return from_table(table) if orders is None else with_orders(from_table(table), orders)
 
 
-def _draws_of(cfg: DictConfig, measure: Measure) -> int:
-    """Random orders of each row: of the baseline alone, every other measure has one."""
-    return int(cfg.baseline.draws) if measure.name == BASELINE else 1
+def _draws_of(cfg: DictConfig, measure: str) -> int:
+    """Random orders of each row: of the baseline alone, where there are ratios at which orders differ."""
+    inner = [ratio for ratio in container(cfg.ratios) if 0 < ratio < 1]
+    return int(cfg.baseline.draws) if measure == BASELINE and inner else 1
 
 
 def _shares(curve: Curve, kind: str, by_ratio: masf.MasfByRatio) -> list[dict[str, Any]]:

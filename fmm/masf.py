@@ -7,7 +7,8 @@ Simes over dimensions, and its CDF; Fisher over layers, and its CDF. Source: arX
 Two kinds. `authors` equals the authors' code to the last bit. It looks rows up in the CDFs that they built themselves,
 and a row beyond all fit rows gets p = 0: under the null 9-19% of its values lie below 0.05, so they are no p-values.
 `calibrated` keeps the construction but fits levels 1 and 2 on some rows and reads the level-3 statistic against other
-rows, p = (r + 1) / (n + 1): valid whatever the first two levels are worth (conformal p-values).
+rows, masked at random to the very ratio of the rows that are judged: p = (r + 1) / (n + 1), r the number of them that
+are at least as extreme. That is valid at each ratio, whatever the first two levels are worth (conformal p-values).
 
 All statistics are float32, in the authors' order of operations. `layers` is anything that can be iterated, more than
 once, into one [N, D] tensor a layer, such as a memory-mapped [L + 1, N, D] tensor: one layer is worked on at a time.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -32,6 +33,7 @@ from fmm.errors import FmmError, unknown
 Kind = Literal["authors", "calibrated"]
 KINDS: tuple[str, ...] = get_args(Kind)
 LEVELS = (0.001, 0.005, 0.01, 0.05, 0.1)
+CALIBRATION_ROWS = 1000  # at most; see docs/method.md for power against their number
 _COLUMNS, _ROWS = 32, 512  # worked on at once by a thread
 
 
@@ -46,7 +48,7 @@ class Masf:
 
     def score(self, signals: Tensor) -> Tensor:
         """p-values of rows with `signals` [M, L + 1, D]. Returns [M], float32 if `authors`."""
-        return self.p_values(fisher(self.tails(signals)))
+        return self.p_values(self.statistic(signals))
 
     @property
     def lowest_p(self) -> float:
@@ -57,6 +59,10 @@ class Masf:
         """
         smallest = 0.0 if self.kind == "authors" else float(1 / np.float32(self.simes.shape[1] + 1))
         return float(self.p_values(fisher(torch.full((1, len(self.simes)), smallest)))[0])
+
+    def statistic(self, signals: Tensor) -> Tensor:
+        """Level-3 statistic of rows with `signals` [M, L + 1, D]. Returns float32 [M]."""
+        return fisher(self.tails(signals))
 
     def tails(self, signals: Tensor) -> Tensor:
         """Two-sided level-2 values of `signals` [M, L + 1, D], a column for each layer. Returns [M, L + 1]."""
@@ -73,6 +79,31 @@ class Masf:
         if self.kind == "authors":
             return torch.from_numpy(1 - _shares(n))[below]
         return (n - below + 1).double() / (n + 1)
+
+
+@dataclass(frozen=True)
+class MasfByRatio:
+    """A MaSF whose level-3 statistics are read against reference rows masked to the same ratio.
+
+    Attributes:
+        levels: the fitted MaSF; its own reference serves every ratio where `references` is empty.
+        references: sorted level-3 statistics [n] of the reference rows, by masking ratio.
+        max_ratio: largest ratio that reference rows are masked to: that of the model's training.
+    """
+
+    levels: Masf
+    references: dict[float, Tensor]
+    max_ratio: float = 1.0
+
+    def at(self, ratio: float) -> Masf:
+        """The MaSF that judges rows masked at `ratio`. Raises FmmError for a ratio without reference rows."""
+        if not self.references:
+            return self.levels
+        wanted = min(float(ratio), self.max_ratio)
+        if wanted not in self.references:
+            known = ", ".join(f"{known:g}" for known in sorted(self.references))
+            raise FmmError(f"MaSF has no reference rows masked at {wanted:g}; it has {known}")
+        return replace(self.levels, fisher=self.references[wanted])
 
 
 def fit(layers: Iterable[Tensor], kind: Kind = "authors", fit_rows: Tensor | None = None) -> Masf:
@@ -99,9 +130,12 @@ def fit(layers: Iterable[Tensor], kind: Kind = "authors", fit_rows: Tensor | Non
     return Masf(kind, _stacked(columns), torch.stack(simes), fisher(torch.stack(tails, dim=1)).sort().values)
 
 
-def split_rows(example_id: Tensor, seed: int) -> Tensor:
-    """Which rows of a calibrated MaSF fit (the others calibrate), by (seed, example id) alone. Returns bool [N]."""
-    return Draw.MASF_SPLIT.uniform(seed, example_id) < 0.5
+def split_rows(example_id: Tensor, seed: int, most: int = CALIBRATION_ROWS) -> Tensor:
+    """Which rows of a calibrated MaSF fit; the others, a half of them and at most `most`, calibrate. bool [N]."""
+    order = Draw.MASF_SPLIT.uniform(seed, example_id).argsort(stable=True)
+    fits = torch.ones(len(example_id), dtype=torch.bool)
+    fits[order[: min(most, len(example_id) // 2)]] = False
+    return fits
 
 
 def masked_rows(strategy: str, example_id: Tensor, seed: int) -> Tensor:
@@ -114,6 +148,11 @@ def masked_rows(strategy: str, example_id: Tensor, seed: int) -> Tensor:
     if strategy in ("uniform", "none"):
         return torch.full_like(example_id, strategy == "uniform", dtype=torch.bool)
     raise unknown("masking strategy", strategy, ("half_det", "half_ran", "uniform", "none"))
+
+
+def calibration_scores(example_id: Tensor, width: int, seed: int) -> Tensor:
+    """The random order in which the tokens of calibration rows are masked: scores [N, width], higher first."""
+    return Draw.MASF_CALIBRATION_TOKEN.uniform(seed, example_id[:, None], torch.arange(width))
 
 
 def level2(kind: Kind, ordered: Tensor, signals: Tensor, *, member: bool = False) -> Tensor:
@@ -134,7 +173,7 @@ def level2(kind: Kind, ordered: Tensor, signals: Tensor, *, member: bool = False
 def simes(p: Tensor) -> Tensor:
     """Simes' combination over the last axis: min_i sorted_i * (D / i), in float32 with D / i rounded first.
 
-    Another order of operations breaks ties of the next CDF and moves p by up to 0.02. `p` [M, D] -> [M].
+    Another order of operations breaks ties of the next CDF and moves p, by 0.04 in a trial. `p` [M, D] -> [M].
     """
     values, result = p.numpy(), np.empty(len(p), np.float32)
     d = values.shape[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from fmm import records
 from fmm.data import Encoded
 from fmm.explain.progress import Progress
 from fmm.explain.source import Source
-from fmm.explain.words import pool, rank_descending, word_of_token, word_spans
+from fmm.explain.words import pieces_of_word, pool, rank_descending, word_spans, words_of_token
 from fmm.measures import attribute
 from fmm.models.classifier import Classifier
 from fmm.records import Run
@@ -39,6 +40,11 @@ class Job:
     target: Any
     explain: str
     seed: int
+
+    @cached_property
+    def added_tokens(self) -> frozenset[str]:
+        """Tokens that were added to the vocabulary whole, special ones among them: each is one word of a text."""
+        return frozenset(self.tokenizer.get_added_vocab())
 
 
 def explain(job: Job, run: Run) -> tuple[pa.Table, pa.Table]:
@@ -183,7 +189,8 @@ def cut_characters(job: Job, row: int) -> int:
 def word_table(job: Job, tokens: pa.Table) -> pa.Table:
     """Scores of whole words of the explained texts, from the table of tokens sorted by row, measure and position."""
     ranked = tokens.filter(pc.is_valid(tokens["rank"]))
-    columns = {name: ranked[name].to_pylist() for name in ("row", "measure", "text", "start", "end", "score", "signed")}
+    names = ("row", "measure", "text", "token", "start", "end", "score", "signed")
+    columns = {name: ranked[name].to_pylist() for name in names}
     keys = list(zip(columns["row"], columns["measure"], columns["text"]))
     starts = [i for i in range(len(keys)) if i == 0 or keys[i] != keys[i - 1]]
     into: dict[str, list] = {name: [] for name in _WORDS.names}
@@ -212,10 +219,12 @@ _WORDS = pa.schema(
 def _words_of_text(job: Job, row: int, measure: str, which: str, part: dict[str, list], into: dict[str, list]) -> None:
     """Append the words of one text by one measure to the columns of `_WORDS`."""
     text = job.source.texts[row] if which == "first" else (job.source.pairs or [""])[row]
-    spans, signed = word_spans(text, job.tokenizer.all_special_tokens), bool(part["signed"][0])
-    at = word_of_token(list(zip(part["start"], part["end"])), spans, text)
-    scores = pool(part["score"], at, len(spans), signed)
-    ranks, pieces = rank_descending(scores), np.bincount([i for i in at if i >= 0], minlength=len(spans))
+    signed, pieces_at = bool(part["signed"][0]), list(zip(part["start"], part["end"]))
+    added = job.added_tokens
+    spans = word_spans(text, pieces_at, [span for span, token in zip(pieces_at, part["token"]) if token in added])
+    touched = words_of_token(pieces_at, spans, text)
+    scores, pieces = pool(part["score"], touched, len(spans), signed), pieces_of_word(touched, len(spans))
+    ranks = rank_descending(scores)
     for i in np.flatnonzero(pieces).tolist():
         start, end = spans[i]
         values: tuple[Any, ...] = (

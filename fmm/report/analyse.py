@@ -18,10 +18,6 @@ from fmm.statistics import Interval, metric_interval, papers_interval, student_i
 
 TESTS = ("calibrated", "authors")  # MaSF variants, the one whose p-values hold first
 LEVEL = 0.05
-RARE = (
-    f"a masked model's MaSF is fitted on rows of which no more than {100 * LEVEL:.0f}% are masked that far, so that "
-    f"they can be its rarest {100 * LEVEL:.0f}% without being foreign"
-)
 
 
 @dataclass(frozen=True)
@@ -179,20 +175,6 @@ def masf_test(group: Group) -> str | None:
         if curves and all(test in curve.masf for curve in curves) and all(_attainable(run, test) for run in runs):
             return test
     return None
-
-
-def rare_ratios(group: Group) -> set[float]:
-    """Ratios at which a test at `LEVEL` cannot tell foreign from rare.
-
-    MaSF is fitted on rows masked as in training: of `half_det`, half of them at U[0, max_ratio). Where the rows masked
-    at a ratio or more make up no more than `LEVEL` of them, a valid test may reject every one.
-    """
-    share = {"half_det": 0.5, "half_ran": 0.5, "uniform": 1.0}.get(group.strategy, 0.0)
-    if not share or not group.curves:
-        return set()
-    top = max((float(m.settings["masking"].get("max_ratio", 1.0)) for m in group.models.values()), default=1.0)
-    ratios = next(iter(next(iter(group.curves.values())).values())).ratios
-    return {float(r) for r in ratios if share * max(0.0, 1 - r / top) <= LEVEL + 1e-9}
 
 
 def _attainable(run: Record, test: str) -> bool:

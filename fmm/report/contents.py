@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fmm.records import Record
-from fmm.report.analyse import LEVEL, RARE, Analysis, MeasureResult, rare_ratios
+from fmm.report.analyse import LEVEL, Analysis, MeasureResult
 from fmm.report.load import BASELINE
 from fmm.report.tables import Column, Table, interval, percent, points, pvalue, text, whole
 from fmm.report.verdict import at_ratio
@@ -140,8 +140,6 @@ def masf(analysis: Analysis) -> Table:
         f"Share of test rows with MaSF p < {LEVEL} ({test}), in points above ratio 0 of the same rows: unmasked test "
         "text may itself look foreign, so only the rise speaks of masking."
     ]
-    if rare := sorted(rare_ratios(analysis.group)):
-        notes.append(f"At {', '.join(f'{100 * r:.0f}%' for r in rare)}: {RARE}.")
     if test == "authors":
         notes.append(
             "The authors' values are not p-values: rows beyond all fit rows get exactly 0, so that under the null "

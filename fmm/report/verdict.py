@@ -15,7 +15,7 @@ from fmm.comparison import row_interval
 from fmm.curves import curve_faithfulness
 from fmm.errors import counted
 from fmm.records import Record
-from fmm.report.analyse import LEVEL, RARE, Analysis, MeasureResult, rare_ratios
+from fmm.report.analyse import LEVEL, Analysis, MeasureResult
 from fmm.report.load import BASELINE, Group
 from fmm.statistics import student_interval
 
@@ -192,11 +192,8 @@ def _in_distribution(analysis: Analysis, tolerance: float) -> Check:
     test = analysis.masf[0].test
     worst = max(float(s.rise.max()) for s in analysis.masf)
     detail = f"largest rise of the share with p < {LEVEL} over ratio 0: {100 * worst:+.1f} points (MaSF {test})"
-    rare = rare_ratios(analysis.group)
-    if any(ratio not in rare for _, ratio in out):
-        return Check(question, "no", f"{detail}; out of distribution at {_ratios(out)}")
     if out:
-        return Check(question, "unclear", f"{detail}; flagged at {_ratios(out)} only: {RARE}")
+        return Check(question, "no", f"{detail}; out of distribution at {_ratios(out)}")
     if doubtful:
         return Check(question, "unclear", f"{detail}; in doubt at {_ratios(doubtful)}")
     return Check(question, "yes", detail)

@@ -19,7 +19,7 @@ from fmm.cost import Cost
 from fmm.curves import SCHEMA, Curve
 from fmm.erasure import Answers, Batch, Eraser, Erasure
 from fmm.inference import Rows, evaluate
-from fmm.masf import Masf
+from fmm.masf import MasfByRatio
 from fmm.tasks.forecast import duration
 from fmm.tasks.subject import Subject
 
@@ -39,7 +39,7 @@ class CurveJob:
     subject: Subject
     eraser: Eraser
     target: str
-    masf: dict[str, Masf]
+    masf: dict[str, MasfByRatio]
     baseline: Curve | None
 
     def compute(self, run: records.Run) -> tuple[pa.Table, dict[str, float]]:
@@ -98,19 +98,20 @@ class CurveJob:
 
     def _masf(self, erasure: Erasure, batch: Batch) -> dict[str, np.ndarray]:
         """p-values by kind [R, B]."""
-        found = {}
-        for kind, model in self.masf.items():
-            p = np.empty((len(erasure.ratios), len(erasure.rankable)))
-            for step in range(len(p)):
-                if self.baseline is not None and step in (0, len(p) - 1):
-                    p[step] = self.baseline.masf[kind][self._places(batch), step]
-                    continue
-                assert erasure.signals is not None
-                p[step] = model.score(erasure.signals[step]).numpy()
-                as_before = erasure.signals[step, :, 0, 0].isnan().numpy()  # not evaluated, as nothing was masked yet
-                p[step, as_before] = p[step - 1, as_before]
-            found[kind] = p
-        return found
+        return {kind: self._p_values(kind, by_ratio, erasure, batch) for kind, by_ratio in self.masf.items()}
+
+    def _p_values(self, kind: str, by_ratio: MasfByRatio, erasure: Erasure, batch: Batch) -> np.ndarray:
+        p = np.empty((len(erasure.ratios), len(erasure.rankable)))
+        for step, ratio in enumerate(erasure.ratios):
+            if self.baseline is not None:
+                p[step] = self.baseline.masf[kind][self._places(batch), step]
+                if step in (0, len(p) - 1):
+                    continue  # the same input, whatever the measure
+            assert erasure.signals is not None
+            # Rows of which nothing is masked yet are not evaluated again: they are the baseline's at this ratio too.
+            evaluated = ~erasure.signals[step, :, 0, 0].isnan()
+            p[step, evaluated.numpy()] = by_ratio.at(ratio).score(erasure.signals[step][evaluated]).numpy()
+        return p
 
 
 def targets(target: str, batch: Batch, names: list[str], unmasked: Tensor | None) -> Tensor:

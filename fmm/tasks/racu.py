@@ -140,7 +140,8 @@ def _shown(cfg: DictConfig, measure: Measure) -> DictConfig:
 def _compute(
     cfg: DictConfig, subject: Subject, measure: Measure, baseline: Record | None, job: Run, track: Tracker
 ) -> Record:
-    fits = {} if cfg.masf == "none" else fitted(subject)
+    ratios = check_ratios(container(cfg.ratios))
+    fits = {} if cfg.masf == "none" else fitted(subject, ratios, str(cfg.explain))
     reference = None if baseline is None else _read(baseline)
     eraser = _eraser(cfg, subject, measure, bool(fits))
     table, cost = CurveJob(subject, eraser, subject.target, fits, reference).compute(job)
@@ -216,10 +217,11 @@ def _read(record: Record) -> Curve:
     return from_table(table)
 
 
-def _shares(curve: Curve, kind: str, model: masf.Masf) -> list[dict[str, Any]]:
+def _shares(curve: Curve, kind: str, by_ratio: masf.MasfByRatio) -> list[dict[str, Any]]:
     p = torch.from_numpy(curve.masf[kind].copy())
-    n, lowest = len(model.fisher), model.lowest_p
-    return [
-        {"masking_ratio": float(ratio), **masf.summary(p[:, i], model.kind, n, lowest)}
-        for i, ratio in enumerate(curve.ratios)
-    ]
+    rows = []
+    for place, ratio in enumerate(curve.ratios.tolist()):
+        model = by_ratio.at(ratio)
+        shares = masf.summary(p[:, place], model.kind, len(model.fisher), model.lowest_p)
+        rows.append({"masking_ratio": ratio, "n_fit": model.columns.shape[2], **shares})
+    return rows

@@ -75,13 +75,14 @@ def load_model(
 
 
 def _read(name: str, attention: str, options: Mapping[str, Any], *, new_head: bool = False) -> tuple[Any, Loading]:
+    remedy = "fetch or save the model again" if new_head else "give the folder of a trained classifier"
     try:
         return read_classifier(name, new_head=new_head, attn_implementation=attention, **options)
     except FmmError:
         raise
     except Exception as error:  # safetensors, torch and transformers each raise their own kinds
         if not isinstance(error, ValueError | ImportError) or "attention" not in str(error).casefold():
-            raise FmmError(f"the weights of {name!r} could not be loaded {_cause(error)}") from error
+            raise FmmError(f"the weights of {name!r} could not be loaded {_cause(error, remedy)}") from error
     if new_head:
         print(f"{name} has no {attention} attention; its own (eager) attention is used", flush=True)
     try:
@@ -119,14 +120,14 @@ def other_head(config: Any) -> str | None:
     return next((head for head in _OTHER_HEADS for kind in kinds if kind.endswith(f"For{head}")), None)
 
 
-def _cause(error: Exception) -> str:
+def _cause(error: Exception, remedy: str) -> str:
     """What was wrong with a file of weights in brackets, and what to do."""
     if "Weights only load failed" in str(error):
         return (
             "(pytorch_model.bin holds Python objects beside tensors, which fmm does not run, or is no file of torch); "
             "save the model by save_pretrained(<folder>)"
         )
-    return f"({first_line(error)}); fetch or save the model again"
+    return f"({first_line(error)}); {remedy}"
 
 
 def label_names(name: str, revision: str | None = None) -> list[str]:

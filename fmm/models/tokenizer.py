@@ -26,8 +26,8 @@ def check_tokenizer(tokenizer: Any, name: str) -> None:
         raise FmmError(f"{name!r} has no tokenizer files (such as tokenizer.json); save its tokenizer into that folder")
     if not isinstance(tokenizer.model_max_length, int | float | None):
         raise FmmError(
-            f"model_max_length in tokenizer_config.json of {name!r} is {tokenizer.model_max_length!r}; give a number of "
-            "tokens"
+            f"model_max_length in tokenizer_config.json of {name!r} is {tokenizer.model_max_length!r}; give a number "
+            "of tokens"
         )
     check_special_tokens(tokenizer, name)
     check_merges(tokenizer, name)

@@ -265,9 +265,9 @@ def check_head(model: Any, name: str) -> None:
     for key, weight in model.named_parameters():
         if id(weight) not in inside and _is_matrix(weight) and _constant(weight):
             raise FmmError(
-                f"{key} of {name!r}, a part of its classification head, is {abs(weight.flatten()[0].item()):g} throughout, "
-                "so that all texts get one answer; its file is damaged or it was never trained: fine-tune it first, "
-                "by task=train with it as model.name"
+                f"{key} of {name!r}, a part of its classification head, is {abs(weight.flatten()[0].item()):g} "
+                "throughout, so that all texts get one answer; its file is damaged or it was never trained: fine-tune it "
+                "first, by task=train with it as model.name"
             )
 
 

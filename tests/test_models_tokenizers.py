@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 
 from fmm.errors import FmmError
 from fmm.models import build
+from fmm.models.tokenizer import vocabulary_words
 
 ENGLISH = [
     "unfortunately the governmental committee published another wonderful statement about international agreements",
@@ -117,7 +118,7 @@ def without_merges(tokenizer: Any) -> Any:
 def test_lost_merges_are_seen(kind: str) -> None:
     """transformers#47706: such a tokenizer loads and silently yields single characters."""
     tokenizer = SOUND[kind]()
-    if not build._vocabulary_words(tokenizer):
+    if not vocabulary_words(tokenizer):
         pytest.fail(f"{kind}: the vocabulary has no word to try")
     with pytest.raises(FmmError, match=r"splits words of its own vocabulary, such as .* its merges are lost"):
         build.check_tokenizer(without_merges(tokenizer), kind)

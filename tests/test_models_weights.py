@@ -14,6 +14,8 @@ from transformers import (
     BertConfig,
     BertForMaskedLM,
     BertForSequenceClassification,
+    ModernBertConfig,
+    ModernBertForTokenClassification,
     RobertaConfig,
     RobertaForMaskedLM,
     RobertaForSequenceClassification,
@@ -332,3 +334,209 @@ def test_token_types_go_to_models_that_know_two(types: int, taken: bool) -> None
     logits = Classifier(model, mask_id=4).logits(batch)
     ignored = Classifier(model, mask_id=4).logits({k: v for k, v in batch.items() if k != "token_type_ids"})
     assert torch.allclose(logits, ignored) is not taken
+
+
+def test_an_unknown_wrappers_prefix_is_taken_away_but_not_another_models_name(folder: Path) -> None:
+    rewrite(folder, lambda weights: {"student." + name: weight for name, weight in weights.items()})
+    assert build.load_model(str(folder), LABELS)[1].removed_prefix == "student."
+    rewrite(folder, lambda weights: {name.replace("student.roberta", "bert"): w for name, w in weights.items()})
+    for load in both(folder):
+        with pytest.raises(FmmError, match="hold nothing of the roberta encoder"):
+            load()
+
+
+def test_two_encoders_in_one_file_are_refused(folder: Path) -> None:
+    rewrite(
+        folder, lambda weights: {f"{who}.{name}": w for who in ("student", "teacher") for name, w in weights.items()}
+    )
+    for load in both(folder):
+        with pytest.raises(FmmError, match=r"several encoders, named student\., teacher\."):
+            load()
+
+
+def test_what_is_missing_is_named_under_a_prefix_too(folder: Path) -> None:
+    rewrite(folder, lambda weights: {f"module.{name}": w for name, w in weights.items() if ".layer.1." not in name})
+    with pytest.raises(FmmError, match=r"lack 16 of .*layer\.1\."):
+        build.load_model(str(folder), LABELS)
+
+
+@pytest.mark.parametrize("prefix", ["", "module."])
+def test_word_embeddings_saved_as_the_output_layer_are_read(tokenizer: Any, tmp_path: Path, prefix: str) -> None:
+    """The two are one matrix in a language model, and safetensors keeps one name of a shared one."""
+    source = roberta(RobertaForMaskedLM, tokenizer)
+    source.save_pretrained(tmp_path)
+    name = "roberta.embeddings.word_embeddings.weight"
+
+    def moved(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        rest = {prefix + key: weight for key, weight in weights.items() if key != name}
+        return {**rest, f"{prefix}lm_head.decoder.weight": weights[name]}
+
+    rewrite(tmp_path, moved)
+    model, loading = build.load_model(str(tmp_path), LABELS)
+    assert torch.equal(model.state_dict()[name], source.state_dict()[name])
+    assert loading.tied and any("word embeddings" in line for line in loading.said("it"))
+
+
+@pytest.mark.parametrize("entry", ["state_dict", "model_state_dict"])
+def test_the_file_of_a_whole_run_is_named(folder: Path, entry: str) -> None:
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    torch.save({entry: weights, "epoch": 3}, folder / "pytorch_model.bin")
+    for load in both(folder):
+        with pytest.raises(FmmError, match=f"whole run's, with the weights in its entry '{entry}'"):
+            load()
+
+
+def test_a_pickled_model_is_not_run(folder: Path, tokenizer: Any) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save(roberta(RobertaForSequenceClassification, tokenizer), folder / "pytorch_model.bin")
+    for load in both(folder):
+        with pytest.raises(FmmError, match="Python objects beside tensors, which fmm does not run"):
+            load()
+
+
+def test_an_adapter_that_was_not_merged_is_named(folder: Path) -> None:
+    rewrite(folder, lambda weights: {name.replace("query.", "query.base_layer."): w for name, w in weights.items()})
+    with pytest.raises(FmmError, match=r"not been merged \(LoRA\)"):
+        build.load_model(str(folder), LABELS)
+
+
+def test_quantised_weights_are_refused(folder: Path) -> None:
+    change_config(folder, quantization_config={"quant_method": "gptq", "bits": 4})
+    with pytest.raises(FmmError, match=r"is quantised \(gptq\)"):
+        build.load_model(str(folder), LABELS)
+    change_config(folder, quantization_config=None)
+    rewrite(folder, lambda weights: {name: (weight * 100).to(torch.int8) for name, weight in weights.items()})
+    for load in both(folder):
+        with pytest.raises(FmmError, match=r"are quantised \(int8\)"):
+            load()
+
+
+def test_one_layer_of_zeros_is_refused_and_one_matrix_said(folder: Path) -> None:
+    whole = load_file(folder / "model.safetensors")
+    rewrite(folder, lambda weights: {n: w * 0 if "layer.1.output.dense" in n else w for n, w in weights.items()})
+    _, loading = build.load_model(str(folder), LABELS)
+    assert loading.constant == ["encoder.layer.1.output.dense.weight"]
+    assert any("one number throughout" in line for line in loading.said("it"))
+    rewrite(folder, lambda _: {name: w * 0 if "layer.1." in name else w for name, w in whole.items()})
+    for load in both(folder):
+        with pytest.raises(FmmError, match=r"in encoder\.layer\.1 hold one number"):
+            load()
+
+
+def test_token_types_of_zeros_are_fine(tokenizer: Any, tmp_path: Path) -> None:
+    BertForMaskedLM(BertConfig(vocab_size=len(tokenizer), **SHAPE)).save_pretrained(tmp_path)
+    rewrite(tmp_path, lambda weights: {n: w * 0 if "token_type" in n else w for n, w in weights.items()})
+    assert not build.load_model(str(tmp_path), LABELS)[1].constant
+
+
+def test_a_head_of_zeros_is_no_trained_classifier_but_can_be_trained(folder: Path) -> None:
+    rewrite(folder, lambda weights: {n: w * 0 if "classifier" in n else w for n, w in weights.items()})
+    build.load_model(str(folder), LABELS)
+    with pytest.raises(FmmError, match="classification head, is 0 throughout"):
+        load_classifier(str(folder))
+
+
+def test_the_head_of_another_question_is_not_taken_for_one_of_texts(tokenizer: Any, tmp_path: Path) -> None:
+    """ModernBERT names the head of its token classifier as that of its text classifier."""
+    special = {"pad_token_id": 1, "cls_token_id": 0, "bos_token_id": 0, "sep_token_id": 2, "eos_token_id": 2}
+    source = ModernBertForTokenClassification(ModernBertConfig(vocab_size=len(tokenizer), **special, **SHAPE))
+    source.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model, loading = build.load_model(str(tmp_path), LABELS)
+    assert loading.head is not None and "TokenClassification" in loading.head
+    assert not torch.equal(model.classifier.weight, source.classifier.weight)
+    with pytest.raises(FmmError, match="head for TokenClassification"):
+        load_classifier(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"return_dict": False, "output_attentions": True}, {"attn_implementation": "flash_attention_2"}],
+    ids=["outputs", "attention"],
+)
+def test_a_configuration_cannot_change_what_a_call_returns(folder: Path, values: dict[str, Any]) -> None:
+    change_config(folder, **values)
+    classifier, tokenizer = load_classifier(str(folder))
+    assert classifier.logits({"input_ids": torch.tensor([tokenizer("dull plot")["input_ids"]])}).shape == (1, 2)
+    build.load_model(str(folder), LABELS)
+
+
+def test_of_two_files_the_one_that_is_read_is_said(folder: Path) -> None:
+    torch.save({}, folder / "pytorch_model.bin")
+    _, loading = build.load_model(str(folder), LABELS)
+    assert loading.file == "model.safetensors" and any("the first is read" in x for x in loading.said(str(folder)))
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 440449768\n"
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json"])
+def test_a_pointer_of_git_lfs_is_named(folder: Path, file: str) -> None:
+    (folder / file).write_text(POINTER)
+    for load in both(folder):
+        with pytest.raises(FmmError, match=f"{file} is a pointer of Git LFS"):
+            load()
+
+
+LEFT_BY_TRAINING: dict[str, tuple[str, str]] = {
+    "DeepSpeed": ("zero_to_fp32.py", "DeepSpeed checkpoint"),
+    "FSDP": ("pytorch_model_fsdp_0/__0_0.distcp", "FSDP checkpoint"),
+    "a Trainer's adapter": ("checkpoint-500/adapter_config.json", "checkpoint-500 is a"),
+    "parts without index": ("model-00001-of-00002.safetensors", "has parts of a model .* without the index"),
+    "weights of torch": ("best_model.pt", r"rename the file to pytorch_model\.bin"),
+    "ONNX below": ("onnx/model.onnx", "weights of ONNX alone"),
+}
+
+
+@pytest.mark.parametrize("kind", LEFT_BY_TRAINING)
+def test_what_training_and_conversion_leave_is_named(tmp_path: Path, kind: str) -> None:
+    file, message = LEFT_BY_TRAINING[kind]
+    write(tmp_path / file)
+    if "adapter" not in kind:
+        write(tmp_path / "config.json", '{"model_type": "bert"}')
+    for load in both(tmp_path):
+        with pytest.raises(FmmError, match=message):
+            load()
+
+
+def test_a_model_deeper_down_is_found(tmp_path: Path) -> None:
+    model_folder(tmp_path / "snapshots" / "abc")
+    with pytest.raises(FmmError, match=r"a model lies in .*snapshots/abc"):
+        build.load_model(str(tmp_path), LABELS)
+
+
+def test_tokens_beyond_the_embeddings_are_named(folder: Path) -> None:
+    tokenizer = build.load_tokenizer(str(folder))
+    tokenizer.add_tokens(["@user"])
+    tokenizer.save_pretrained(folder)
+    with pytest.raises(FmmError, match=r"added tokens without embedding in the model \(@user;"):
+        load_classifier(str(folder))
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"mask_token": "<blank>"}))
+    with pytest.raises(FmmError, match="'<blank>', is no token of its model"):
+        load_classifier(str(folder))
+
+
+@pytest.mark.parametrize(("limit", "said"), [(16, True), (64, False), (10**30, False)])
+def test_a_tokenizer_that_cuts_far_below_the_model_says_so(
+    folder: Path, capsys: pytest.CaptureFixture[str], limit: int, said: bool
+) -> None:
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": limit}))
+    assert load_classifier(str(folder))[0].max_length == min(limit, 64)
+    assert ("texts are read up to 16 tokens" in capsys.readouterr().out) is said
+
+
+def test_a_limit_that_is_no_number_is_a_sentence(folder: Path) -> None:
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_max_length": "64"}))
+    with pytest.raises(FmmError, match=r"model_max_length .* is '64'"):
+        load_classifier(str(folder))
+
+
+def test_a_kind_that_transformers_does_not_know_is_named(folder: Path) -> None:
+    change_config(folder, model_type="newthing")
+    for load in both(folder):
+        with pytest.raises(FmmError, match=r"is of the kind 'newthing', which transformers \S+ does not know"):
+            load()

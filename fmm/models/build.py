@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig
+from transformers import __version__ as transformers_version
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 from fmm.data.labels import are_generic, label_text
@@ -18,13 +19,15 @@ from fmm.data.sources import TIMEOUT
 from fmm.errors import FmmError, first_line
 from fmm.models.families import check_family
 from fmm.models.folder import check_model_folder
-from fmm.models.head import arranged_head
+from fmm.models.head import arranged_head, with_new_head
+from fmm.models.names import shown
+from fmm.models.tokenizer import check_tokenizer
 from fmm.models.weights import Loading, read_classifier
 
 _NO_LIMIT = 10**6  # tokenizers without a limit report a huge one
 _SHORTEST = 8  # tokens of an input that says anything
-_SAMPLED = 2000  # pieces of a vocabulary that are looked at
-_SENTINELS = ("the answer was not what they hoped for", "café naïve Привет 東京")
+# Heads for other questions, some of which have the shapes and names of one that classifies texts.
+_OTHER_HEADS = ("TokenClassification", "QuestionAnswering", "MultipleChoice", "NextSentencePrediction")
 
 
 def load_tokenizer(name: str, revision: str | None = None) -> Any:
@@ -33,89 +36,11 @@ def load_tokenizer(name: str, revision: str | None = None) -> Any:
     Raises FmmError where it cannot be found, or fails `check_tokenizer`.
     """
     check_model_folder(name)
+    if Path(name).is_dir():
+        configuration(name, revision)  # the tokenizer's loader reads it too, and would blame the tokenizer
     tokenizer = _from_pretrained(AutoTokenizer, "tokenizer", name, revision=revision)
     check_tokenizer(tokenizer, name)
     return tokenizer
-
-
-def check_tokenizer(tokenizer: Any, name: str) -> None:
-    """Refuse a tokenizer without mask token, one that falls apart into characters, or one that loses text.
-
-    Raises FmmError.
-    """
-    if not tokenizer.is_fast:
-        raise FmmError(
-            f"the tokenizer of {name!r} has no fast version, which fmm needs to know what belongs to which text"
-        )
-    if len(tokenizer.get_vocab()) <= len(set(tokenizer.all_special_tokens)):
-        # transformers makes an empty tokenizer where a folder has none
-        raise FmmError(f"{name!r} has no tokenizer files (such as tokenizer.json); save its tokenizer into that folder")
-    check_special_tokens(tokenizer, name)
-    check_merges(tokenizer, name)
-    for text in _SENTINELS:
-        ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-        if tokenizer.unk_token_id not in ids and _letters(tokenizer.decode(ids)) != _letters(text):
-            raise FmmError(
-                f"the tokenizer of {name!r} loses text: {text!r} comes back as {tokenizer.decode(ids)!r}; "
-                "check its files"
-            )
-
-
-def check_special_tokens(tokenizer: Any, name: str) -> None:
-    """Refuse a tokenizer without a mask or padding token, or whose mask token has another meaning too."""
-    for token in ("mask", "pad"):
-        if getattr(tokenizer, f"{token}_token_id") is None:
-            raise FmmError(
-                f"the tokenizer of {name!r} has no {token} token; choose an encoder trained with masking, "
-                "such as roberta-base"
-            )
-    for other in ("pad", "unk", "cls", "sep", "bos", "eos"):
-        if getattr(tokenizer, f"{other}_token_id", None) == tokenizer.mask_token_id:
-            raise FmmError(
-                f"the mask token of {name!r}, {tokenizer.mask_token!r} (id {tokenizer.mask_token_id}), is its {other} "
-                "token too, so that a masked word could not be told from it; correct mask_token in "
-                "tokenizer_config.json"
-            )
-
-
-def check_merges(tokenizer: Any, name: str) -> None:
-    """Refuse a tokenizer that breaks words of its own vocabulary into characters.
-
-    One whose merges were lost in loading still runs and yields single characters; nothing else would notice. Words of
-    the vocabulary are written as the tokenizer itself writes them, with and without the blank that begins a word.
-    """
-    words = _vocabulary_words(tokenizer)
-    counts = [_fewest_pieces(tokenizer, word) for word in words]
-    if sum(counts) > 0.5 * sum(map(len, words)):
-        worst = max(range(len(words)), key=lambda place: counts[place] / len(words[place]))
-        raise FmmError(
-            f"the tokenizer of {name!r} splits words of its own vocabulary, such as {words[worst]!r}, into "
-            f"{counts[worst]} pieces; its merges are lost: its files are damaged or do not fit this version of "
-            "transformers"
-        )
-
-
-def _vocabulary_words(tokenizer: Any) -> list[str]:
-    """Up to 60 words of 4 to 12 letters that are one piece of the vocabulary, from all over it."""
-    special = set(tokenizer.all_special_tokens) | set(tokenizer.get_added_vocab())
-    pieces = sorted(t for t in tokenizer.get_vocab() if len(t) >= 4 and t not in special and not t.startswith("##"))
-    words = []
-    for piece in pieces[:: max(1, len(pieces) // _SAMPLED)]:
-        word = tokenizer.decode(tokenizer.convert_tokens_to_ids([piece])).strip()
-        if word.isalpha() and 4 <= len(word) <= 12:
-            words.append(word)
-    return words[:: max(1, len(words) // 60)]
-
-
-def _fewest_pieces(tokenizer: Any, word: str) -> int:
-    """Pieces of a word, at the start of a text or within it, whichever are fewer."""
-    texts = (word, f" {word}")
-    return min(len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts)
-
-
-def _letters(text: str) -> str:
-    decomposed = unicodedata.normalize("NFKD", text.casefold())
-    return "".join(c for c in decomposed if c.isalnum())
 
 
 def load_model(
@@ -137,9 +62,12 @@ def load_model(
         "id2label": dict(enumerate(labels)),
         "label2id": {label: number for number, label in enumerate(labels)},
     }
-    model, loading = _read(name, attention, options)
+    model, loading = _read(name, attention, options, new_head=True)
     if not loading.has_head:
         return model, loading
+    if other := other_head(config):
+        sentence = f"the head of {name} is one for {other}: it is not used, a new one is trained"
+        return with_new_head(model), replace(loading, head=sentence)
     own_names = label_names(name, revision)
     if len(own_names) != len(labels):
         return model, loading
@@ -147,18 +75,60 @@ def load_model(
     return model, replace(loading, head=head)
 
 
-def _read(name: str, attention: str, options: Mapping[str, Any]) -> tuple[Any, Loading]:
+def _read(name: str, attention: str, options: Mapping[str, Any], *, new_head: bool = False) -> tuple[Any, Loading]:
+    remedy = "fetch or save the model again" if new_head else "give the folder of a trained classifier"
     try:
-        return read_classifier(name, new_head=True, attn_implementation=attention, **options)
+        return read_classifier(name, new_head=new_head, attn_implementation=attention, **options)
     except FmmError:
         raise
     except Exception as error:  # safetensors, torch and transformers each raise their own kinds
-        if not isinstance(error, ValueError | ImportError) or "attention" not in str(error):
-            raise FmmError(
-                f"the weights of {name!r} could not be loaded ({first_line(error)}); fetch or save the model again"
-            ) from error
-    print(f"{name} has no {attention} attention; its own (eager) attention is used", flush=True)
-    return read_classifier(name, new_head=True, attn_implementation="eager", **options)
+        if not isinstance(error, ValueError | ImportError) or "attention" not in str(error).casefold():
+            raise FmmError(f"the weights of {name!r} could not be loaded {_cause(error, remedy)}") from error
+    if new_head:
+        print(f"{name} has no {attention} attention; its own (eager) attention is used", flush=True)
+    try:
+        return read_classifier(name, new_head=new_head, attn_implementation="eager", **options)
+    except ImportError as error:  # of a package that the configuration insists on
+        raise FmmError(
+            f"the weights of {name!r} could not be loaded ({first_line(error)}); take _attn_implementation out of its "
+            "config.json"
+        ) from error
+
+
+def read_trained(name: str, dtype: torch.dtype, num_labels: int) -> tuple[Any, Loading]:
+    """A trained classifier of the checkpoint `name`, and what was read of it. Raises FmmError where it is none."""
+    other = other_head(configuration(name))
+    if other is not None:
+        raise FmmError(
+            f"checkpoint {name!r} has a head for {other}, which does not classify texts; fine-tune it first, by "
+            "task=train with it as model.name"
+        )
+    # The attention is named, as a configuration may ask for one that needs a GPU or a package.
+    model, loading = _read(name, "sdpa", {"dtype": dtype, "num_labels": num_labels, **hub_options(name)})
+    if loading.new_weights:
+        raise FmmError(
+            f"checkpoint {name!r} has no trained weights for {', '.join(loading.new_weights[:3])}; "
+            "it is no trained classifier: fine-tune it first, by task=train with it as model.name"
+        )
+    return model, loading
+
+
+def other_head(config: Any) -> str | None:
+    """What a checkpoint's head is for where that is not the class of a text, such as TokenClassification."""
+    kinds = [str(architecture) for architecture in config.architectures or []]
+    if any("ForSequenceClassification" in kind for kind in kinds):
+        return None
+    return next((head for head in _OTHER_HEADS for kind in kinds if kind.endswith(f"For{head}")), None)
+
+
+def _cause(error: Exception, remedy: str) -> str:
+    """What was wrong with a file of weights in brackets, and what to do."""
+    if "Weights only load failed" in str(error):
+        return (
+            "(pytorch_model.bin holds Python objects beside tensors, which fmm does not run, or is no file of torch); "
+            "save the model by save_pretrained(<folder>)"
+        )
+    return f"({first_line(error)}); {remedy}"
 
 
 def label_names(name: str, revision: str | None = None) -> list[str]:
@@ -171,7 +141,7 @@ def label_names(name: str, revision: str | None = None) -> list[str]:
 def configuration(name: str, revision: str | None = None) -> Any:
     """The configuration of a folder or hub id. Raises FmmError where it is not found."""
     check_model_folder(name)
-    return _from_pretrained(AutoConfig, "model", name, revision=revision)
+    return _from_pretrained(AutoConfig, "configuration", name, revision=revision)
 
 
 def stored_labels(stored: Mapping[str, Any], count: int, name: str) -> list[str]:
@@ -213,17 +183,37 @@ def _numbered(labels: Mapping[Any, Any], name: str) -> list[str]:
 
 
 def check_vocabulary(model: Any, tokenizer: Any, name: str) -> None:
-    """Refuse a tokenizer whose largest token id has no embedding in the model: they belong to different models."""
+    """Refuse a tokenizer with token ids that have no embedding in the model."""
     rows, largest = model.get_input_embeddings().num_embeddings, max(tokenizer.get_vocab().values())
-    if largest >= rows:
+    if largest < rows:
+        return
+    beyond = sorted(token for token, number in tokenizer.get_vocab().items() if number >= rows)
+    if tokenizer.mask_token in beyond:
         raise FmmError(
-            f"the tokenizer of {name!r} has token ids up to {largest} but the model has {rows} embeddings; "
-            "give a folder whose tokenizer and model belong together"
+            f"the mask token of {name!r}, {tokenizer.mask_token!r}, is no token of its model (id "
+            f"{tokenizer.mask_token_id} of {rows} embeddings), which thus never learned to read it; correct mask_token "
+            "in tokenizer_config.json, or give a model that was trained with masking"
         )
+    if set(beyond) <= set(tokenizer.get_added_vocab()):
+        raise FmmError(
+            f"the tokenizer of {name!r} has added tokens without embedding in the model ({shown(beyond)}; {rows} "
+            "embeddings); take them out of the tokenizer, or call model.resize_token_embeddings(len(tokenizer)) and "
+            "save both"
+        )
+    raise FmmError(
+        f"the tokenizer of {name!r} has token ids up to {largest} but the model has {rows} embeddings; "
+        "give a folder whose tokenizer and model belong together"
+    )
 
 
 def check_config(config: Any, name: str) -> None:
     """Refuse what is not a single-label classifier on an encoder, in a sentence."""
+    if quantised := getattr(config, "quantization_config", None):
+        method = quantised.get("quant_method") if isinstance(quantised, Mapping) else None
+        raise FmmError(
+            f"model {name!r} is quantised ({method or 'quantization_config in its config.json'}); fmm reads weights in "
+            "floating point: give the model that it was made from"
+        )
     classifier = any("ForSequenceClassification" in a for a in (config.architectures or []))
     if config.problem_type == "regression" or (classifier and config.num_labels == 1):
         raise FmmError(
@@ -250,7 +240,8 @@ def max_tokens(model: Any, tokenizer: Any, wanted: int | None = None) -> int:
     table = getattr(getattr(model.base_model, "embeddings", None), "position_embeddings", None)
     if table is not None and getattr(table, "padding_idx", None) is not None:
         positions = table.num_embeddings - table.padding_idx - 1
-    limit = min(positions, tokenizer.model_max_length or _NO_LIMIT)
+    own_limit = tokenizer.model_max_length or _NO_LIMIT
+    limit = min(positions, own_limit)
     limit = 512 if limit >= _NO_LIMIT else limit
     if limit < _SHORTEST:
         raise FmmError(
@@ -258,6 +249,8 @@ def max_tokens(model: Any, tokenizer: Any, wanted: int | None = None) -> int:
             "model_max_length in tokenizer_config.json"
         )
     if wanted is None:
+        if 2 * own_limit <= positions < _NO_LIMIT:
+            print(f"texts are read up to {limit} tokens, as the tokenizer says; the model has {positions} positions")
         return limit
     if not _SHORTEST <= wanted <= limit:
         raise FmmError(
@@ -315,6 +308,17 @@ def _from_pretrained(loader: Any, what: str, name: str, **options: Any) -> Any:
             raise FmmError(
                 f"the {what} of {name!r} needs code of its own from its folder or the hub (auto_map in config.json), "
                 "which fmm does not run; choose a model whose kind transformers knows"
+            ) from error
+        if what == "configuration" and "does not recognize this architecture" in str(error):
+            kind = PreTrainedConfig.get_config_dict(name, revision=options.get("revision"))[0].get("model_type")
+            raise FmmError(
+                f"model {name!r} is of the kind {kind!r}, which transformers {transformers_version} does not know; "
+                "update transformers, or choose another model"
+            ) from error
+        if what == "tokenizer" and Path(name).is_dir() and not (Path(name) / "tokenizer.json").exists():
+            raise FmmError(
+                f"the tokenizer of {name!r} could not be loaded ({first_line(error)}), as the folder has no "
+                "tokenizer.json; load it where it was trained and call its save_pretrained(<folder>)"
             ) from error
         hint = "give a hub id such as FacebookAI/roberta-base (needs the network once) or a model folder by model.name="
         raise FmmError(f"the {what} of {name!r} could not be loaded ({first_line(error)}); {hint}") from error

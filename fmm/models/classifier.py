@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fmm.errors import FmmError, first_line
+from fmm.errors import FmmError
 from fmm.models.families import replaced_embeddings
 from fmm.models.first_token import FirstTokenShortcut
 
@@ -201,25 +201,15 @@ def load_classifier(
     Raises:
         FmmError: nothing is there, the checkpoint has no classification head, or the tokenizer has no mask token.
     """
-    from fmm.models import build, weights  # seconds; `import fmm` stays light
+    from fmm.models import build  # seconds; `import fmm` stays light
 
     name = str(folder_or_id)
     tokenizer = build.load_tokenizer(name)
     build.check_config(build.configuration(name), name)
     names = build.label_names(name)
-    try:
-        model, loading = weights.read_classifier(name, dtype=dtype, num_labels=len(names), **build.hub_options(name))
-    except FmmError:
-        raise
-    except Exception as error:  # safetensors, torch and transformers each raise their own kinds
-        raise FmmError(
-            f"the model of {name!r} could not be loaded ({first_line(error)}); give the folder of a trained classifier"
-        ) from error
-    if loading.new_weights:
-        raise FmmError(
-            f"checkpoint {name!r} has no trained weights for {', '.join(loading.new_weights[:3])}; "
-            "it is no trained classifier: fine-tune it first, by task=train with it as model.name"
-        )
+    model, loading = build.read_trained(name, dtype, len(names))
+    for line in loading.said_of_encoder(name):
+        print(line, flush=True)
     build.check_vocabulary(model, tokenizer, name)
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"

@@ -16,6 +16,8 @@ _FOREIGN = {
     ".gguf": "GGUF",
     ".ot": "rust-bert",
 }
+_POINTER = b"version https://git-lfs"  # what git leaves in place of a large file where git-lfs is not installed
+_DEPTH = 3  # folders below the one that is given in which a model is looked for
 _PRETRAINED = "model.save_pretrained(<folder>) and tokenizer.save_pretrained(<folder>)"
 
 
@@ -32,6 +34,7 @@ def check_model_folder(name: str) -> None:
             raise FmmError(f"model folder {name!r} does not exist; give a folder with config.json, or a hub id")
         return
     files = {entry.name for entry in path.iterdir()}
+    _check_pointers(path)
     if "adapter_config.json" in files:
         raise FmmError(_of_adapter(path))
     if "config.json" not in files:
@@ -46,6 +49,18 @@ def check_model_folder(name: str) -> None:
         raise FmmError(_without_weights(path, files))
 
 
+def _check_pointers(path: Path) -> None:
+    for file in sorted(path.iterdir()):
+        if not file.is_file() or file.stat().st_size > 1000:
+            continue
+        with open(file, "rb") as content:
+            if content.read(len(_POINTER)) == _POINTER:
+                raise FmmError(
+                    f"{file} is a pointer of Git LFS and not the file itself; run `git lfs install` and `git lfs pull` "
+                    "in that folder"
+                )
+
+
 def _of_file(path: Path) -> str:
     if path.suffix == ".ckpt":
         return (
@@ -56,7 +71,13 @@ def _of_file(path: Path) -> str:
 
 
 def _of_adapter(path: Path) -> str:
-    base = _json(path / "adapter_config.json").get("base_model_name_or_path")
+    settings = _json(path / "adapter_config.json")
+    base = settings.get("base_model_name_or_path")
+    if base is None:
+        return (
+            f"{path} is an adapter ({settings.get('model_name', 'of an unnamed model')}) and no whole model; load its "
+            f"base model with it, merge the two, and save the result as a folder with {_PRETRAINED}"
+        )
     return (
         f"{path} is a PEFT adapter of {base!r} and no whole model; merge it once, by "
         "AutoPeftModelForSequenceClassification.from_pretrained(<adapter>).merge_and_unload().save_pretrained(<folder>)"
@@ -65,6 +86,10 @@ def _of_adapter(path: Path) -> str:
 
 
 def _without_configuration(path: Path, files: set[str]) -> str:
+    if sharded := _of_sharded_training(path):
+        return sharded
+    if adapters := sorted(path.glob("checkpoint-*/adapter_config.json")):
+        return _of_adapter(adapters[-1].parent)
     nested = _nested_models(path)
     if checkpoints := [folder for folder in nested if folder.name.startswith("checkpoint-")]:
         best = _best_checkpoint(checkpoints) or checkpoints[-1]
@@ -89,6 +114,8 @@ def _without_configuration(path: Path, files: set[str]) -> str:
 
 
 def _without_weights(path: Path, files: set[str]) -> str:
+    if sharded := _of_sharded_training(path):
+        return sharded
     foreign = sorted(file for file in files if Path(file).suffix in _FOREIGN)
     if foreign:
         kind = _FOREIGN[Path(foreign[0]).suffix]
@@ -97,22 +124,54 @@ def _without_weights(path: Path, files: set[str]) -> str:
             "the model as model.safetensors"
         )
     others = sorted(file for file in files if file.endswith((".safetensors", ".bin", ".pt", ".pth")))
+    if others and "-of-" in others[0]:
+        return (
+            f"{path} has parts of a model ({others[0]}) without the index that says what lies where "
+            "(model.safetensors.index.json); copy it from where the model comes from"
+        )
     if others:
-        return f"{path} has weights under another name ({others[0]}); rename them to model.safetensors"
+        right = WEIGHTS[0] if others[0].endswith(".safetensors") else WEIGHTS[1]
+        return (
+            f"{path} has weights under another name ({others[0]}); if they are the model's state_dict, rename the file "
+            f"to {right}"
+        )
+    if nested := _nested_models(path):
+        return f"{path} has no weights beside its config.json; a model lies in {nested[0]}: give that folder"
+    if converted := sorted(file for suffix in _FOREIGN for file in path.glob(f"*/*{suffix}")):
+        return (
+            f"{path} has weights of {_FOREIGN[converted[0].suffix]} alone ({converted[0].relative_to(path)}), which "
+            "PyTorch does not read; fetch its model.safetensors too"
+        )
     return (
         f"the weights of {str(path)!r} could not be loaded: there are none beside its config.json "
         "(model.safetensors); save or fetch the model again"
     )
 
 
+def _of_sharded_training(path: Path) -> str | None:
+    """The sentence for what DeepSpeed and FSDP leave: each process's part of the weights."""
+    if (path / "zero_to_fp32.py").exists() or any(path.glob("global_step*")):
+        return (
+            f"{path} is a DeepSpeed checkpoint, in parts; gather it by `python zero_to_fp32.py . . "
+            "--safe_serialization` in that folder, beside the model's config.json and tokenizer"
+        )
+    if any(path.glob("*/*.distcp")):
+        return (
+            f"{path} is an FSDP checkpoint, in parts; gather it by `accelerate merge-weights` into a folder with the "
+            "model's config.json and tokenizer"
+        )
+    return None
+
+
 def _nested_models(path: Path) -> list[Path]:
-    """Subfolders with a model, Trainer checkpoints by step and the last one last."""
-    folders = [entry.parent for entry in path.glob("*/config.json")]
+    """Folders below with a model, the nearest first; Trainer checkpoints by step, the last one last."""
+    levels = [sorted(path.glob("*/" * depth + "config.json")) for depth in range(1, _DEPTH + 1)]
+    folders = [entry.parent for level in levels for entry in level]
     models = [folder for folder in folders if any((folder / weights).exists() for weights in WEIGHTS)]
 
-    def step(folder: Path) -> tuple[int, str]:
+    def step(folder: Path) -> tuple[int, int, str]:
         number = folder.name.rpartition("-")[2]
-        return (int(number) if number.isdigit() else -1, folder.name)
+        return (len(folder.parts), int(number) if number.isdigit() else -1, folder.name)
 
     return sorted(models, key=step)
 

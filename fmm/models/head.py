@@ -27,7 +27,7 @@ def arranged_head(model: Any, own_names: Sequence[str], label_names: Sequence[st
         order = order_of(own_names, label_names, name)
     except FmmError:
         proposal = proposed_map(label_names, own_names)
-        return _with_new_head(model), (
+        return with_new_head(model), (
             f"{name} is a classifier of {', '.join(own_names)} and the data's labels are {shown}: its head is not "
             f"used, a new one is trained (to keep it, say what is what by {proposal})"
         )
@@ -35,10 +35,11 @@ def arranged_head(model: Any, own_names: Sequence[str], label_names: Sequence[st
         return model, f"the classification head of {name} is kept: its labels are the data's"
     if _put_in_order(model, order):
         return model, f"the head of {name} is kept, its outputs put from the order {', '.join(own_names)} into {shown}"
-    return _with_new_head(model), f"the head of {name} cannot be put in the order {shown}: a new one is trained"
+    return with_new_head(model), f"the head of {name} cannot be put in the order {shown}: a new one is trained"
 
 
-def _with_new_head(model: Any) -> Any:
+def with_new_head(model: Any) -> Any:
+    """The same encoder under a classification head that is drawn anew."""
     fresh = AutoModelForSequenceClassification.from_config(model.config)
     state = {key: weight for key, weight in model.base_model.state_dict().items() if "pooler" not in key.split(".")}
     fresh.base_model.load_state_dict(state, strict=False)

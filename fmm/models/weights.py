@@ -6,26 +6,23 @@ wrong for anything else: an encoder that is random in part trains, and is worth 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from transformers import AutoModelForSequenceClassification
-from transformers.utils import cached_file
 from transformers.utils import logging as transformers_logging
 
-from fmm.errors import FmmError, first_line
+from fmm.errors import FmmError
+from fmm.models import names
 from fmm.models.folder import WEIGHTS
+from fmm.models.stored import stored_dtypes, weights_file
 
-# What wrappers put before the names of weights: DataParallel, torch.compile, Lightning modules, sentence-transformers.
-WRAPPERS = ("module", "_orig_mod", "model", "net", "network", "encoder", "backbone", "base_model", "auto_model", "0")
-_WRAPPED = re.compile(rf"^((?:(?:{'|'.join(WRAPPERS)})\.)+)")
-_SHOWN = 3  # names in a message
+# Settings that a configuration may bring along and that would change what a call returns.
+_PLAIN_OUTPUT = {"return_dict": True, "output_attentions": False, "output_hidden_states": False}
 
 
 @dataclass(frozen=True)
@@ -39,6 +36,9 @@ class Loading:
         removed_prefix: what stood before the names of the weights, such as `module.`; None for nothing.
         unused: number of weights in the checkpoint that the classifier has no place for, such as a language model's
             head.
+        file: name of the file that the weights were read from, or of its index; None where not known.
+        tied: the name under which the file held the word embeddings, where it is that of an output layer.
+        constant: matrices of the encoder that hold one number throughout.
         head: what was done with a trained classification head, in a sentence; None where the checkpoint has none.
     """
 
@@ -47,6 +47,9 @@ class Loading:
     new_weights: list[str]
     removed_prefix: str | None
     unused: int
+    file: str | None = None
+    tied: str | None = None
+    constant: list[str] = field(default_factory=list)
     head: str | None = None
 
     @property
@@ -62,13 +65,23 @@ class Loading:
         """Sentences for the log: what a reader would not expect."""
         lines = []
         if self.new_weights:
-            lines.append(f"{name} has no {_names(self.new_weights)}; these are new and drawn from the run's seed")
+            lines.append(f"{name} has no {names.shown(self.new_weights)}; these are new and drawn from the run's seed")
+        lines += self.said_of_encoder(name)
+        return [*lines, self.head] if self.head else lines
+
+    def said_of_encoder(self, name: str) -> list[str]:
+        """Those of the sentences that a trained classifier gives cause for, too."""
+        lines = []
         if self.removed_prefix:
             lines.append(f"the names of the weights of {name} began with {self.removed_prefix!r}, which was taken away")
-        if self.head:
-            lines.append(self.head)
+        if self.tied:
+            lines.append(f"the word embeddings of {name} were read from {self.tied}, the same matrix by another name")
+        if self.constant:
+            lines.append(f"warning: {name} holds one number throughout {names.shown(self.constant)}")
         if stored := [dtype for dtype in self.stored_dtypes if dtype != self.trained_dtype]:
             lines.append(f"the weights of {name} are stored as {' and '.join(stored)} and read as {self.trained_dtype}")
+        if self.file == WEIGHTS[0] and (Path(name) / WEIGHTS[1]).exists():
+            lines.append(f"{name} holds {WEIGHTS[0]} and {WEIGHTS[1]}; the first is read")
         return lines
 
 
@@ -81,28 +94,50 @@ def read_classifier(
     are. `options` go to `from_pretrained`. Raises FmmError where a part of the encoder is missing, is of another shape
     than the configuration, is beyond it, or holds no learned values; whatever transformers raises goes through.
     """
-    model, report = _from_pretrained(name, dtype, options)
-    prefix = None
-    if missing := missing_encoder_weights(model, report["missing_keys"]):
-        prefix = common_wrapper(report["unexpected_keys"], missing, model.base_model_prefix)
-        if prefix is None:
-            raise FmmError(_missing_sentence(name, model, missing, report["unexpected_keys"]))
-        model, report = _from_pretrained(name, dtype, {**options, "key_mapping": {f"^{re.escape(prefix)}": ""}})
-        if missing := missing_encoder_weights(model, report["missing_keys"]):
-            raise FmmError(_missing_sentence(name, model, missing, report["unexpected_keys"]))
+    file = weights_file(name, options)
+    model, report, renamed = _with_whole_encoder(name, dtype, options)
+    stored = stored_dtypes(file, name)  # after the weights: what cannot be read at all is said by their error
     in_encoder = [key for key in report["mismatched_keys"] if key[0].startswith(f"{model.base_model_prefix}.")]
     check_shapes(in_encoder if new_head else report["mismatched_keys"], name)
     check_depth(model, report["unexpected_keys"], name)
-    check_values(model, name)
+    constant = check_values(model, name)
+    if not new_head:
+        check_head(model, name)
     replaced = [key[0] for key in report["mismatched_keys"] if key not in in_encoder]
     loading = Loading(
-        stored_dtypes=stored_dtypes(name, options),
+        stored_dtypes=stored,
         trained_dtype=str(next(model.parameters()).dtype).removeprefix("torch."),
         new_weights=sorted({*report["missing_keys"], *replaced}),
-        removed_prefix=prefix,
         unused=len(report["unexpected_keys"]),
+        file=None if file is None else file.name,
+        constant=constant,
+        **renamed,
     )
     return model, loading
+
+
+def _with_whole_encoder(
+    name: str, dtype: torch.dtype, options: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any], dict[str, str | None]]:
+    """The model, what transformers reports, and what was renamed so that nothing of the encoder is missing."""
+    renamed: dict[str, str | None] = {"removed_prefix": None, "tied": None}
+    mapping: dict[str, str] = {}
+    model, report = _from_pretrained(name, dtype, options)
+    base = model.base_model_prefix
+    missing = missing_encoder_weights(model, report["missing_keys"])
+    if missing and (prefix := names.common_wrapper(report["unexpected_keys"], missing, base)):
+        renamed["removed_prefix"] = prefix
+        mapping[f"^{re.escape(prefix)}"] = ""
+        model, report = _from_pretrained(name, dtype, {**options, "key_mapping": mapping})
+        missing = missing_encoder_weights(model, report["missing_keys"])
+    if missing and (tied := names.tied_embeddings(report["unexpected_keys"], missing)):
+        renamed["tied"] = tied
+        mapping[f"^{re.escape(renamed['removed_prefix'] or '')}{re.escape(tied)}$"] = missing[0]
+        model, report = _from_pretrained(name, dtype, {**options, "key_mapping": dict(reversed(mapping.items()))})
+        missing = missing_encoder_weights(model, report["missing_keys"])
+    if missing:
+        raise FmmError(_missing_sentence(name, model, missing, report["unexpected_keys"]))
+    return model, report, renamed
 
 
 def _from_pretrained(name: str, dtype: torch.dtype, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -116,6 +151,7 @@ def _from_pretrained(name: str, dtype: torch.dtype, options: Mapping[str, Any]) 
             output_loading_info=True,
             ignore_mismatched_sizes=True,
             trust_remote_code=False,
+            **_PLAIN_OUTPUT,
             **options,
         )
     finally:
@@ -133,38 +169,21 @@ def missing_encoder_weights(model: Any, missing: Iterable[str]) -> list[str]:
     return sorted(key for key in missing if key.startswith(prefix) and "pooler" not in key.split("."))
 
 
-def common_wrapper(unexpected: Sequence[str], missing: Sequence[str], base: str) -> str | None:
-    """What a wrapper put before the names of the weights: taken away from the unexpected names, it gives all missing
-    ones, with or without the encoder's own `base` before them. None where there is no such prefix.
-
-    >>> common_wrapper(["module.bert.w", "module.classifier.w"], ["bert.w"], "bert")
-    'module.'
-    >>> common_wrapper(["bert.w"], ["roberta.w"], "roberta") is None  # another kind of model is no wrapper
-    True
-    """
-    prefixes: dict[str, None] = {}
-    for key in unexpected:
-        if match := _WRAPPED.match(key):
-            parts = match[1].split(".")[:-1]
-            prefixes |= {".".join(parts[: length + 1]) + ".": None for length in range(len(parts))}
-    for prefix in prefixes:
-        rest = {key.removeprefix(prefix) for key in unexpected if key.startswith(prefix)}
-        names = rest | {f"{base}.{key}" for key in rest}
-        if set(missing) <= names:
-            return prefix
-    return None
-
-
 def _missing_sentence(name: str, model: Any, missing: Sequence[str], unexpected: Sequence[str]) -> str:
     kind = model.config.model_type
     total = sum(key.startswith(f"{model.base_model_prefix}.") for key in model.state_dict())
+    if hint := names.hint(unexpected):
+        return (
+            f"the weights of {name!r} lack {len(missing)} of the {total} of a {kind} encoder "
+            f"({names.shown(missing)}); {hint}"
+        )
     if len(missing) < total:
         return (
             f"the weights of {name!r} lack {len(missing)} of the {total} of a {kind} encoder as its config.json "
-            f"describes it ({_names(missing)}), and training would start from random ones; fetch or save the model "
-            "again, with its own config.json"
+            f"describes it ({names.shown(missing)}), and training would start from random ones; fetch or save the "
+            "model again, with its own config.json"
         )
-    held = f"they are named otherwise ({_names(unexpected)})" if unexpected else "the file holds none"
+    held = f"they are named otherwise ({names.shown(unexpected)})" if unexpected else "the file holds none"
     return (
         f"the weights of {name!r} hold nothing of the {kind} encoder that its config.json describes: {held}; give a "
         "folder whose weights and config.json belong together"
@@ -174,6 +193,11 @@ def _missing_sentence(name: str, model: Any, missing: Sequence[str], unexpected:
 def check_shapes(mismatched: Iterable[Sequence[Any]], name: str) -> None:
     """Refuse weights (name, shape in the file, shape in the model) that are not of the shape of the configuration."""
     for weight, stored, expected in sorted(mismatched, key=str):
+        if len(expected) < 3 and "classifier" in weight.split(".") and stored[0] != expected[0]:
+            raise FmmError(
+                f"the head of {name!r} does not fit its config.json: {weight} tells {stored[0]} labels apart and "
+                f"config.json has {expected[0]}; name all {stored[0]} of them in id2label"
+            )
         raise FmmError(
             f"the weights of {name!r} do not fit its config.json: {weight} is {list(stored)} and should be "
             f"{list(expected)}; fetch or save the model again"
@@ -186,8 +210,8 @@ def check_depth(model: Any, unexpected: Iterable[str], name: str) -> None:
     base = model.base_model_prefix
     beyond = []
     for key in unexpected:
-        names = {key, f"{base}.{key}"}
-        if re.search(r"\.\d+\.", key) and any(_without_numbers(candidate) in patterns for candidate in names):
+        candidates = {key, f"{base}.{key}"}
+        if re.search(r"\.\d+\.", key) and any(_without_numbers(each) in patterns for each in candidates):
             beyond.append(key)
     if beyond:
         raise FmmError(
@@ -200,71 +224,56 @@ def _without_numbers(key: str) -> str:
     return re.sub(r"(?<=\.)\d+(?=\.)", "N", key)
 
 
-def check_values(model: Any, name: str) -> None:
-    """Refuse weights that hold no learned values: not finite, or the same number throughout."""
+def check_values(model: Any, name: str) -> list[str]:
+    """Refuse weights that hold no learned values: not finite, or the same number throughout a layer or most of the
+    encoder. Returns the names of single matrices that hold one number, which may be meant."""
     for weight_name, weight in model.named_parameters():
         if not torch.isfinite(weight).all():
             raise FmmError(
                 f"the weights of {name!r} hold values that are not finite numbers (in {weight_name}); its training "
                 "diverged or its file is damaged: train or fetch it again"
             )
+    matrices = {key: weight for key, weight in model.base_model.named_parameters() if _is_matrix(weight)}
+    constant = [key for key, weight in matrices.items() if _constant(weight)]
     embeddings = model.get_input_embeddings().weight
-    matrices = [weight for weight in model.base_model.parameters() if weight.ndim == 2 and min(weight.shape) > 1]
-    constant = [weight for weight in matrices if _constant(weight)]
     if _constant(embeddings) or 2 * len(constant) > len(matrices):
-        value = (embeddings if _constant(embeddings) else constant[0]).flatten()[0].item()
+        value = (embeddings if _constant(embeddings) else matrices[constant[0]]).flatten()[0].item()
         raise FmmError(
             f"the weights of {name!r} are {value:g} throughout ({len(constant)} of {len(matrices)} matrices of the "
             "encoder hold one number); its file is damaged or a placeholder: fetch or save the model again"
         )
+    if layer := _constant_layer(list(matrices), constant):
+        raise FmmError(
+            f"the weights of {name!r} in {layer} hold one number throughout; its file is damaged, such as by a "
+            "download that did not end: fetch or save the model again"
+        )
+    return [key for key in constant if "token_type" not in key]  # of which many models have zeros
+
+
+def _constant_layer(matrices: Sequence[str], constant: Sequence[str]) -> str | None:
+    """The first numbered layer of which all matrices are among `constant`."""
+    layers: dict[str, list[str]] = {}
+    for key in matrices:
+        if match := re.match(r"(.+?\.\d+)\.", key):
+            layers.setdefault(match[1], []).append(key)
+    return next((layer for layer, keys in layers.items() if set(keys) <= set(constant)), None)
+
+
+def check_head(model: Any, name: str) -> None:
+    """Refuse a classification head that gives all texts the same logits: a matrix of it holds one number."""
+    inside = {id(weight) for weight in model.base_model.parameters()}
+    for key, weight in model.named_parameters():
+        if id(weight) not in inside and _is_matrix(weight) and _constant(weight):
+            raise FmmError(
+                f"{key} of {name!r}, a part of its classification head, is {abs(weight.flatten()[0].item()):g} "
+                "throughout, so that all texts get one answer; its file is damaged or it was never trained: fine-tune "
+                "it first, by task=train with it as model.name"
+            )
+
+
+def _is_matrix(weight: torch.Tensor) -> bool:
+    return weight.ndim == 2 and min(weight.shape) > 1
 
 
 def _constant(weight: torch.Tensor) -> bool:
     return bool((weight == weight.flatten()[0]).all())
-
-
-def stored_dtypes(name: str, options: Mapping[str, Any]) -> list[str]:
-    """Number formats of the floating-point weights on disk, sorted; empty where the file cannot be found again."""
-    path = _weights_file(name, options)
-    if path is None:
-        return []
-    if path.suffix == ".json":
-        shards = sorted(set(json.loads(path.read_text("utf-8"))["weight_map"].values()))
-        path = path.with_name(shards[0])
-    try:
-        return sorted(_dtypes(path))
-    except Exception as error:  # of a shard that is not in the cache, or a pickle that torch will not read
-        print(f"the number format of {path} is not known ({first_line(error)})", flush=True)
-        return []
-
-
-def _weights_file(name: str, options: Mapping[str, Any]) -> Path | None:
-    allowed = {key: options[key] for key in ("revision", "local_files_only") if key in options}
-    for file in WEIGHTS:
-        found = cached_file(
-            name,
-            file,
-            _raise_exceptions_for_gated_repo=False,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-            **allowed,
-        )
-        if found is not None:
-            return Path(found)
-    return None
-
-
-def _dtypes(path: Path) -> set[str]:
-    if path.suffix == ".safetensors":
-        codes = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
-        with safe_open(path, "pt") as file:
-            stored = {file.get_slice(key).get_dtype() for key in file.keys()}  # noqa: SIM118 - not a mapping
-        return {codes.get(code, code.lower()) for code in stored if not code.startswith(("I", "U", "BOOL"))}
-    weights = torch.load(path, map_location="meta", weights_only=True, mmap=True)
-    floats = {weight.dtype for weight in weights.values() if weight.is_floating_point()}
-    return {str(dtype).removeprefix("torch.") for dtype in floats}
-
-
-def _names(keys: Sequence[str]) -> str:
-    more = len(keys) - _SHOWN
-    return ", ".join(keys[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -63,7 +63,11 @@ class Estimate:
     @property
     def p(self) -> float | None:
         """Two-sided p-value against 0: below 0.05 just where the 95% interval leaves 0 out."""
-        return None if self.error is None else float(2 * stats.t.sf(abs(self.mean) / self.error, self.freedom))
+        if self.error is None:
+            return None
+        if self.error == 0:  # ratios at which nothing can differ
+            return float(self.mean == 0)
+        return float(2 * stats.t.sf(abs(self.mean) / self.error, self.freedom))
 
 
 @dataclass(frozen=True)
@@ -179,7 +183,7 @@ def normalisers(found: Sample) -> list[Estimate]:
     """RACU's denominator of each model, over its rows and random masking's orders."""
     drawn = found.scale_drawn[:, None]
     return [
-        estimate(found.scale[s : s + 1], drawn[s], found.n_rows, found.reach) for s in range(len(found.scale))
+        estimate(found.scale[s : s + 1], drawn[s], found.n_rows, found.scale_reach) for s in range(len(found.scale))
     ]  # fmt: skip
 
 
@@ -205,8 +209,8 @@ def fieller(found: Sample, k: int, level: float = LEVEL) -> Interval:
     n = found.n_rows
     t = float(stats.t.ppf(1 - level / 2, max(1, n - 1)))
     table = np.cov(found.area_drawn[0, :, k], found.scale_drawn[0]) * n / max(1, n - 1)
-    spare = (found.reach / n) ** 2
-    var_area, var_scale, both = table[0, 0] + spare, table[1, 1] + spare, table[0, 1]
+    spare_area, spare_scale = (found.reach / n) ** 2, (found.scale_reach / n) ** 2
+    var_area, var_scale, both = table[0, 0] + spare_area, table[1, 1] + spare_scale, table[0, 1]
     a, b, c = scale**2 - t**2 * var_scale, area * scale - t**2 * both, area**2 - t**2 * var_area
     root = b**2 - a * c
     value = float(area / scale)
@@ -266,7 +270,7 @@ def _summarise(found: Sample, metric: str, quantity: str, exact: Array, drawn: A
             continue
         apart = estimate(exact[:, i] - exact[:, j], drawn[:, :, i] - drawn[:, :, j], found.n_rows, reach)
         differences.append((i, j, apart))
-    p_values = [1.0 if apart.error == 0 else apart.p for *_, apart in differences]
+    p_values = [apart.p for *_, apart in differences]
     pairs = [
         Pair(names[i], names[j], apart.interval, p, None if p is None else float(q))
         for (i, j, apart), p, q in zip(differences, p_values, holm([np.nan if p is None else p for p in p_values]))

@@ -29,7 +29,7 @@ class Sample:
 
     Attributes:
         names: K measures. n_rows: rows of a model. area [S, K], area_drawn [S, B, K]: ACU.
-        scale [S], scale_drawn [S, B]: RACU's normaliser. reach: the largest ACU that
+        scale [S], scale_drawn [S, B]: RACU's normaliser. reach, scale_reach: the largest ACU and normaliser that
             there can be: the share of the ratios at which two measures can differ, times the range of the metric.
         same: pairs of measures (by place) whose curves are one and the same in every model, to the last logit.
     """
@@ -41,6 +41,7 @@ class Sample:
     scale: Array
     scale_drawn: Array
     reach: float
+    scale_reach: float
     same: frozenset[tuple[int, int]] = frozenset()
 
     def model(self, place: int) -> Sample:
@@ -65,11 +66,14 @@ def resample(
         scale.append(normaliser(ratios, exact[-1]))
         scale_drawn.append(normaliser(ratios, drawn[:, -1]))
     inner = np.where((ratios > ratios.min()) & (ratios < ratios.max()), 1.0, 0.0)
-    reach = float(np.trapezoid(inner, ratios)) * (2.0 if metric == "matthews" else 1.0)  # it runs from -1 to 1
+    before_the_end = np.where(ratios < ratios.max(), 1.0, 0.0)
+    span = 2.0 if metric == "matthews" else 1.0  # it runs from -1 to 1
+    reach, scale_reach = (span * float(np.trapezoid(part, ratios)) for part in (inner, before_the_end))
     n_rows = min(len(curves[0].example_id) for curves in models)
     drawn = np.stack(area_drawn)
     return Sample(
-        list(names), n_rows, np.stack(area), drawn, np.stack(scale), np.stack(scale_drawn), reach, _same(models, drawn)
+        list(names), n_rows, np.stack(area), drawn, np.stack(scale), np.stack(scale_drawn), reach, scale_reach,
+        _same(models, drawn),
     )  # fmt: skip
 
 

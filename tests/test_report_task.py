@@ -196,7 +196,7 @@ def test_main_table_shows_what_decides_and_no_empty_column(finished):
     head = next(line for line in text.splitlines() if line.startswith("| measure | RACU (%) |"))
     columns = [cell.strip() for cell in head.strip("|").split("|")]
     both = "95% (seeds and rows)"
-    assert columns == ["measure", "RACU (%)", both, "ACU (×100)", both, "rank", "passes per row", "seeds"]
+    assert columns == ["measure", "RACU (%)", both, "ACU (×100)", both, "rank", "passes per row"]
     assert "R-ROAR paper" in text  # in the details
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fmm.errors import counted
 from fmm.records import Record
 from fmm.report.analyse import LEVEL, Analysis, MeasureResult
 from fmm.report.load import BASELINE
@@ -26,11 +27,14 @@ def faithfulness(analysis: Analysis) -> Table:
         Column("n", "seeds", whole),
     ]
     rows = [_faithfulness_row(result) for result in analysis.results]
+    if len({len(result.seeds) for result in analysis.results}) == 1:  # then the note says how many
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
     group, orders = analysis.group, draws(analysis.group)
     of_orders = f"the mean of {orders} random orders" if orders > 1 else "one random order, as in the papers"
     notes = [
-        f"{group.metric}, {group.n_rows} test rows, sorted by ACU; random masking ({of_orders}) is 0. A rank's "
-        "interval holds the ranks that the tests of all pairs leave open. Passes: forward passes per test row."
+        f"{group.metric}, {_models(analysis)}, {group.n_rows} test rows, sorted by ACU; random masking ({of_orders}) "
+        "is 0. A rank's interval holds the ranks that the tests of all pairs leave open. Passes: forward passes per "
+        "test row."
     ]
     undefined = {r.undefined: r for r in analysis.results if r.undefined}
     notes += [f"RACU is undefined: {reason}." for reason in undefined]
@@ -38,6 +42,10 @@ def faithfulness(analysis: Analysis) -> Table:
     if analysis.results and one_model(analysis):
         notes.append("Intervals are over the rows of this one model; -m seed=0,1,2,3,4 speaks of the recipe too.")
     return Table("faithfulness", f"Faithfulness, {group.name}", columns, rows, notes, best=0 if rows else None)
+
+
+def _models(analysis: Analysis) -> str:
+    return counted(max((len(result.seeds) for result in analysis.results), default=len(analysis.group.seeds)), "seed")
 
 
 def one_model(analysis: Analysis) -> bool:

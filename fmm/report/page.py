@@ -52,13 +52,12 @@ def _anchor(title: str) -> str:
 
 def _card(verdict: Verdict) -> str:
     checks = "".join(_check(check) for check in verdict.checks)
-    steps = "".join(f"<li>{html.escape(step)}</li>" for step in verdict.next)
+    steps = "".join(f"<li>{_step(step)}</li>" for step in verdict.next)
     following = f"<div class=what>What to do next</div><ul class=next>{steps}</ul>" if steps else ""
     badge = "✗ no measure to rely on" if verdict.measure is None else _TRUST[verdict.trust]
     scope = f"{counted(len(verdict.seeds), 'model')}, {verdict.n_rows} test rows" if verdict.n_rows else ""
-    trained = (
-        "fine-tuned with masking " + verdict.strategy if verdict.strategy != "unknown" else "a checkpoint of yours"
-    )
+    names = {"unknown": "a checkpoint of yours", "none": "plainly fine-tuned"}
+    trained = names.get(verdict.strategy, f"fine-tuned with masking {verdict.strategy}")
     what = ", ".join(part for part in (verdict.dataset, trained, scope) if part)
     return (
         f"<article class=card><div class=what>{html.escape(what)}</div>"
@@ -66,6 +65,14 @@ def _card(verdict: Verdict) -> str:
         f"<span class='badge {verdict.trust}'>{badge}</span><p>{html.escape(verdict.sentence)}</p>"
         f"{following}<ul class=checks>{checks}</ul></article>"
     )
+
+
+def _step(step: str) -> str:
+    """What to do, its command set apart."""
+    before, start, command = step.partition("python run.py ")
+    command, comma, after = command.partition(", with the settings")
+    code = f"<code>{html.escape(start + command)}</code>" if start else ""
+    return f"{html.escape(before)}{code}{html.escape(comma + after)}"
 
 
 def _check(check: Check) -> str:

@@ -73,7 +73,7 @@ def print_faithfulness(name: str, rows: Sequence[Mapping[str, Any]]) -> None:
         ("95%", [interval(row["acu_rows"]) for row in rows]),
         ("rank", [text(row["rank"]) for row in rows]),
         ("passes per row", [whole(row.get("cost")) for row in rows]),
-        ("seeds", [whole(row["n"]) for row in rows]),
+        ("seeds", [whole(row.get("n")) for row in rows]),
     ]
     shown = [(title, cells) for title, cells in columns if set(cells) != {MISSING}]
     table = Table(box=box.SIMPLE)

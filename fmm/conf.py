@@ -13,41 +13,25 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from fmm.errors import FmmError, unknown
+from fmm.errors import FmmError
 from fmm.settings import measure_options
 
 
 @dataclass(frozen=True)
 class Conf:
-    """A folder of configuration, the name of its main file, and folders that stand beside it (`--config-dir`)."""
+    """A folder of configuration with its main file, config.yaml."""
 
     folder: Path
-    name: str = "config"
-    extra: tuple[Path, ...] = ()
-
-    def check(self) -> None:
-        """Raise `FmmError` unless the folders and the main file are there."""
-        for folder in (self.folder, *self.extra):
-            if not folder.is_dir():
-                raise FmmError(f"{folder} is no folder; --config-dir takes one with groups such as dataset/mine.yaml")
-        names = {path.stem for folder in (self.folder, *self.extra) for path in folder.glob("*.yaml")}
-        if self.name.removesuffix(".yaml") not in names:
-            raise unknown("configuration (--config-name)", self.name, names)
 
     @cached_property
     def groups(self) -> dict[str, list[str]]:
         """The groups and the options of each, sorted."""
-        options: dict[str, set[str]] = {}
-        for folder in (self.folder, *self.extra):
-            for group, names in groups_of(folder).items():
-                options.setdefault(group, set()).update(names)
-        return {group: sorted(names) for group, names in sorted(options.items())}
+        return groups_of(self.folder)
 
     @cached_property
     def measures(self) -> dict[str, tuple[str, ...]]:
         """The measures that have a YAML, and the options of each."""
-        folders = [folder / "measure" for folder in (self.folder, *self.extra)]
-        return measure_options({path.stem: path for folder in folders for path in sorted(folder.glob("*.yaml"))})
+        return measure_options({path.stem: path for path in sorted((self.folder / "measure").glob("*.yaml"))})
 
     def compose(self, arguments: Sequence[str]) -> DictConfig:
         """The configuration of these overrides. Raises `FmmError`."""
@@ -67,11 +51,9 @@ def groups_of(folder: Path) -> dict[str, list[str]]:
 @lru_cache(maxsize=4096)
 def _compose(conf: Conf, arguments: tuple[str, ...]) -> DictConfig:
     if GlobalHydra.instance().is_initialized():  # inside a sweep: Hydra is already running on these very folders
-        return compose(conf.name, list(arguments))
-    beside = ",".join(f"'file://{folder}'" for folder in conf.extra)
-    more = [f"hydra.searchpath=[{beside}]"] if conf.extra else []
+        return compose("config", list(arguments))
     with initialize_config_dir(str(conf.folder), version_base="1.3", job_name="run"):
-        return compose(conf.name, [*arguments, *more])
+        return compose("config", list(arguments))
 
 
 def _explained(error: Exception, arguments: Sequence[str]) -> FmmError:

@@ -33,7 +33,7 @@ from fmm.errors import FmmError, unknown
 Kind = Literal["authors", "calibrated"]
 KINDS: tuple[str, ...] = get_args(Kind)
 LEVELS = (0.001, 0.005, 0.01, 0.05, 0.1)
-CALIBRATION_ROWS = 1000  # at most; see docs/method.md for power against their number
+CALIBRATION_ROWS = 1000  # at most
 _COLUMNS, _ROWS = 32, 512  # worked on at once by a thread
 
 

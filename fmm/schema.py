@@ -1,4 +1,4 @@
-"""Every setting of `conf/`, declared once: the command line is checked against this table and `--help` prints it.
+"""Every setting of `conf/`, declared once: what a command line or a Python call gives is checked against this table.
 
 A key of the configuration that is not declared here fails tests/test_settings.py.
 """

@@ -95,9 +95,12 @@ def _read(name: str, attention: str, options: Mapping[str, Any], *, new_head: bo
         ) from error
 
 
-def read_trained(name: str, dtype: torch.dtype, num_labels: int) -> tuple[Any, Loading]:
-    """A trained classifier of the checkpoint `name`, and what was read of it. Raises FmmError where it is none."""
-    other = other_head(configuration(name))
+def read_trained(name: str, config: Any, dtype: torch.dtype, num_labels: int) -> tuple[Any, Loading]:
+    """A trained classifier of the checkpoint `name` with this configuration, and what was read of it.
+
+    Raises FmmError where it is none.
+    """
+    other = other_head(config)
     if other is not None:
         raise FmmError(
             f"checkpoint {name!r} has a head for {other}, which does not classify texts; fine-tune it first, by "

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -30,7 +31,13 @@ def takes_token_types(model: Any) -> bool:
     """Whether the model tells the second text from the first by token types: RoBERTa-like models know one type only,
     and a tokenizer of another model may yield two."""
     known = getattr(model.config, "type_vocab_size", 2)
-    return known >= 2 and "token_type_ids" in inspect.signature(model.forward).parameters
+    return known >= 2 and "token_type_ids" in _arguments(type(model).forward)
+
+
+@cache
+def _arguments(forward: Callable[..., Any]) -> frozenset[str]:
+    """Names of what a kind of model's forward pass takes; asked for at every pass."""
+    return frozenset(inspect.signature(forward).parameters)
 
 
 def call(model: Any, **inputs: Any) -> Any:
@@ -205,9 +212,10 @@ def load_classifier(
 
     name = str(folder_or_id)
     tokenizer = build.load_tokenizer(name)
-    build.check_config(build.configuration(name), name)
+    config = build.configuration(name)
+    build.check_config(config, name)
     names = build.label_names(name)
-    model, loading = build.read_trained(name, dtype, len(names))
+    model, loading = build.read_trained(name, config, dtype, len(names))
     for line in loading.said_of_encoder(name):
         print(line, flush=True)
     build.check_vocabulary(model, tokenizer, name)

@@ -184,7 +184,9 @@ def comparisons(analysis: Analysis) -> Table:
             (pair.first, pair.second, 1) if pair.difference.mean >= 0 else (pair.second, pair.first, -1)
         )
         ends = [None if end is None else sign * end for end in _ends(pair.difference)]
-        apart = None if pair.p_holm is None else "yes" if pair.p_holm < LEVEL else "no"
+        apart = None
+        if pair.p_holm is not None:
+            apart = "yes" if pair.p_holm < LEVEL else "no"
         low_high = tuple(sorted(ends)) if None not in ends else (None, None)  # type: ignore[type-var]
         rows.append([first, second, abs(pair.difference.mean), low_high, pair.p, pair.p_holm, apart])
     what = "rows" if one_model(analysis) else "seeds and rows"

@@ -294,7 +294,9 @@ def beats_random(top: str | None, errors: Mapping[str, Estimate], p: float | Non
     found, measures = errors[top], len(errors)
     ends = found.interval
     shown = f"{top}, the best of {measures}: ACU {100 * found.mean:+.1f}{_ends(ends.lower, ends.upper)}"
-    shown += "" if p is None else f", p {'< 0.001' if p < 0.001 else f'= {p:.3f}'} (Holm)"
+    if p is not None:
+        size = "< 0.001" if p < 0.001 else f"= {p:.3f}"
+        shown += f", p {size} (Holm)"
     if p is not None and p < LEVEL:
         return Check(question, "yes" if found.mean > 0 else "no", shown)
     if all(e.interval.upper is not None and e.interval.upper < 0 for e in errors.values()):

@@ -20,6 +20,15 @@ from fmm.report.verdict import Command
 from fmm.report.write import Options, write
 
 
+def _datasets(names: str | list[str] | None, chosen: str) -> list[str] | None:
+    """The datasets of `report.datasets`: the chosen one for null; None for all."""
+    if names == "all":
+        return None
+    if names is None:
+        return [chosen]
+    return [names] if isinstance(names, str) else names
+
+
 def run(cfg: DictConfig) -> Record | None:
     """Read the finished curves, write the report, print its verdicts and where it is.
 
@@ -27,16 +36,7 @@ def run(cfg: DictConfig) -> Record | None:
     """
     asked = OmegaConf.to_container(cfg.report, resolve=True)
     assert isinstance(asked, dict)
-    names = asked["datasets"]
-    datasets = (
-        None
-        if names == "all"
-        else [str(cfg.dataset.name)]
-        if names is None
-        else [names]
-        if isinstance(names, str)
-        else names
-    )
+    datasets = _datasets(asked["datasets"], str(cfg.dataset.name))
     options = Options(**{name: asked[name] for name in ("seeds", "margin", "tolerance", "resamples")})
     _check(options)
     own = [cfg.data[name] for name in ("path", *SPLITS) if cfg.data[name] is not None]

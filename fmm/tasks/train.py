@@ -39,7 +39,7 @@ def run(cfg: DictConfig) -> Record | None:
     quiet_transformers()
     data = datamodule(cfg)
     # training has no use for the target, but a later task would refuse it
-    target_label(container(cfg.target), data.info.label_names)
+    target_label(container(cfg.target), data.info.label_names, container(cfg.label_map))
     job = train_run(cfg, data.training_fingerprint)
     if not is_main_process():  # one of DDP's helpers: it only fits
         _fit(cfg, job, data, *_prepare(cfg, data)[:2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import secrets
 import sys
 import time
@@ -15,8 +16,10 @@ from typing import Any, TextIO
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from fmm.errors import FmmError, first_line, of_disk
 from fmm.settings import settled
@@ -42,6 +45,29 @@ def hydra_main(conf: Path, arguments: Sequence[str]) -> int:
     finally:
         sys.argv = before
     return 0
+
+
+@contextlib.contextmanager
+def hydras_errors(settings: Sequence[str]) -> Iterator[None]:
+    """Make one sentence of what Hydra itself stops at, with the settings of Hydra's; a task's errors end elsewhere."""
+    mine = [setting for setting in settings if setting.lstrip("+~").startswith("hydra")]
+    key = "HYDRA_FULL_ERROR"  # without it Hydra prints its errors and exits by itself
+    before = os.environ.get(key)
+    os.environ[key] = "1"
+    try:
+        yield
+    except FmmError:
+        raise
+    except Exception as error:
+        if of_disk(error) or not (mine or isinstance(error, HydraException | OmegaConfBaseException)):
+            raise
+        cause = error.__cause__ or error
+        said = f"{type(cause).__name__}: {first_line(cause)}"
+        raise FmmError(f"Hydra stops at {' '.join(mine) or 'these settings'} ({said}); mend or leave it out") from error
+    finally:
+        os.environ.pop(key)
+        if before is not None:
+            os.environ[key] = before
 
 
 def run_job(cfg: DictConfig) -> None:

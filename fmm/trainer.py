@@ -23,6 +23,7 @@ from fmm.schema import TRAINER_RESERVED
 
 OWN_OPTIONS = ("save_every_minutes",)  # keys of conf/trainer that are not Lightning's
 NOISE = (
+    ".*The `srun` command is available on your system but is not used.*",  # a login node, or Slurm's job of one process
     ".*ended before the epoch ended and your dataloader is not resumable.*",  # a resumed run skips the batches done
     ".*does not have many workers.*",
     ".*Checkpoint directory .* exists and is not empty.*",

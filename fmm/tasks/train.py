@@ -63,6 +63,7 @@ def run(cfg: DictConfig) -> Record | None:
         record = job.record()
         if record is not None and _same_test(record, cfg, data):
             print(f"done already ({record.created}); force=true does it again")
+            _remove_checkpoints(job)  # a run that was killed after its record was written left them
         else:
             record = _train_and_test(cfg, job, data)
     print(_summary(record))
@@ -193,8 +194,12 @@ def _train_and_test(cfg: DictConfig, job: Run, data: Any) -> Record:
             {f"test/{name}": table[0][name] for name in data.info.metrics} | {"best_epoch": fitted["best_epoch"]}
         )
         record = job.finish(results, seconds=earlier + time.monotonic() - job.started)
-    shutil.rmtree(job.directory / "checkpoints", ignore_errors=True)
+    _remove_checkpoints(job)
     return record
+
+
+def _remove_checkpoints(job: Run) -> None:
+    shutil.rmtree(job.directory / "checkpoints", ignore_errors=True)
 
 
 def _results(

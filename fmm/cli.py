@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from fmm import interruption
 from fmm.errors import FmmError, of_disk
 
 EXAMPLES = """\
@@ -26,21 +27,22 @@ EXAMPLES = """\
 def main(conf: Path, argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: this process's) with the configuration folder `conf`.
 
-    Returns the exit status: 0, 1 for a mistake or a failed job, 130 for an interruption.
+    Returns the exit status: 0, 1 for a mistake or a failed job, 130 for Ctrl-C, 143 for SIGTERM.
     A mistake is printed as one sentence; FMM_DEBUG=1 adds the traceback.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _run(conf, arguments)
+        with interruption.terminations():
+            return _run(conf, arguments)
     except FmmError as error:
         return report(error)
     except OSError as error:
         if (sentence := of_disk(error)) is None:
             raise
         return report(sentence)
-    except KeyboardInterrupt:
-        print("\ninterrupted: the same command continues", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        print(f"\n{interruption.said(error)}", file=sys.stderr)
+        return interruption.exit_status(error)
 
 
 def _run(conf: Path, arguments: list[str]) -> int:

@@ -38,6 +38,7 @@ class TextClassificationDataModule(pl.LightningDataModule):
 
     `dataset` is the dataset's YAML, `data` the options of the run (mirror, row limits, files), `seed` orders the
     training batches; which rows a split holds depends on `data.split_seed` only, so that seeds stay comparable.
+    `batches_done` is (epoch, batches): where a run that goes on within an epoch takes it up.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class TextClassificationDataModule(pl.LightningDataModule):
         self._encoded: dict[str, EncodedSplit] = {}
         self._tokenizer: Any = None
         self._max_length = 0
+        self.batches_done = (0, 0)
 
     def read(self) -> TextClassificationDataModule:
         """Read raw rows and make the splits, once. Raises FmmError for missing or broken data."""
@@ -216,6 +218,7 @@ class TextClassificationDataModule(pl.LightningDataModule):
         if self.trainer is not None:  # Lightning sets the epoch of a resumed run after it has drawn the first batches
             progress: Any = self.trainer.fit_loop.epoch_progress.current
             sampler.set_epoch(progress.processed)
+        sampler.done = self.batches_done
         return self._loader(self.train, sampler)
 
     def val_dataloader(self) -> DataLoader:

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -59,7 +59,7 @@ def read_rows_without_header(path: Path) -> Iterator[tuple[int, list[str]]]:
 def _delimited(path: Path, delimiter: str) -> tuple[list[str], Iterator[dict[str, Any]]]:
     csv.field_size_limit(sys.maxsize)
     literal = delimiter == "\t" and _quotes_are_literal(path)
-    quoting = csv.QUOTE_NONE if literal else csv.QUOTE_MINIMAL
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if literal else csv.QUOTE_MINIMAL
     reader = csv.reader(_lines(path), delimiter=delimiter, strict=True, quoting=quoting)
     table = _filled_rows(reader, path)
     columns = [name.strip() for name in next(table, [])]

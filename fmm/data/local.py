@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,11 @@ import numpy as np
 from fmm.data.labels import LabelColumn, label_column
 from fmm.data.raw import SPLITS, DatasetInfo, RawData, RawSplit, raw_split
 from fmm.data.sources import sha256
-from fmm.data.splits import stratified_parts
+from fmm.data.splits import grouped_parts, text_groups
 from fmm.data.tables import read_table
 from fmm.errors import FmmError, nearest, unknown
+
+log = logging.getLogger(__name__)
 
 MAX_CLASSES = 1000  # more distinct labels than this are taken for a wrong column
 
@@ -35,28 +39,71 @@ class _Columns:
 
 
 def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cache_dir: Path) -> RawData:
-    """Read `data.path`, cut 80/10/10, or `data.train`, `data.test` and maybe `data.validation` (else 20% of train)."""
+    """Read `data.path`, cut 80/10/10, or `data.train`, `data.test` and maybe `data.validation` (else 20% of train).
+
+    A cut keeps rows of equal texts together. Texts that given files share are counted in `origin` and warned of.
+    Raises FmmError for files that cannot be read, and where training and test data are one file.
+    """
     files = _files(data)
     columns = {name: _read_columns(path, dataset, f"data.{name}") for name, path in files.items()}
+    sums = {name: sha256(path) for name, path in files.items()}
+    _check_apart(files, sums)
     first = next(iter(files))
     names = _label_names(columns[first].labels, files[first], dataset["label"])
     rows = {name: _to_split(part, names, files[name], dataset) for name, part in columns.items()}
     seed = int(data.get("split_seed") or 0)
-    splits = _splits(rows, files, seed)
-    sums = {name: sha256(path) for name, path in files.items()}
+    groups = {name: text_groups(part.texts, part.pairs or None) for name, part in columns.items()}
+    splits = _splits(rows, files, seed, groups[first])
+    repeated = {name: len(numbers) - len(np.unique(numbers)) for name, numbers in groups.items()}
+    shared = {} if first == "path" else shared_texts(splits)  # a cut of one file shares none
     parts = [sums, [dataset.get(key) for key in ("text", "text_pair", "label", "id")]]
     cut = "validation" not in rows
+    if cut and repeated[first]:
+        parts.append("equal texts together")
     origin = {
         "source": "local",
         "files": {name: str(path) for name, path in files.items()},
         "revision": None,
         "sha256": sums,
         "split": f"random, seed {seed}" if cut else "official",
+        "rows_repeated": {name: count for name, count in repeated.items() if count},
+        "texts_shared": shared,
         "labels_respelt": {name: part.respelt for name, part in columns.items() if part.respelt},
         "labels_merged": {name: part.merged for name, part in columns.items() if part.merged},
         "identity": hashlib.sha256(json.dumps([parts, seed if cut else None]).encode()).hexdigest(),
     }
     return RawData(DatasetInfo.from_config(dataset, names), splits, origin)
+
+
+def _check_apart(files: Mapping[str, Path], sums: Mapping[str, str]) -> None:
+    """Refuse a test file that is the training file: its scores would be those of rows seen in training."""
+    if "test" in files and sums["train"] == sums["test"]:
+        raise FmmError(
+            f"data.train={files['train']} and data.test={files['test']} hold the same bytes; give a test file of other "
+            "rows, or one file to be cut as data.path=<file>"
+        )
+
+
+def shared_texts(splits: Mapping[str, RawSplit]) -> dict[str, int]:
+    """Rows of a later split whose text (or pair) an earlier one has too, such as {"train, test": 3}; warned of."""
+    texts = [text for name in SPLITS for text in splits[name].texts]
+    pairs = [pair for name in SPLITS for pair in splits[name].pairs or []]
+    groups = text_groups(texts, pairs or None)
+    edges = np.cumsum([len(splits[name]) for name in SPLITS])[:-1]
+    numbers = dict(zip(SPLITS, np.split(groups, edges)))
+    counts: dict[str, int] = {}
+    for one, other in combinations(SPLITS, 2):
+        count = int(np.isin(numbers[other], numbers[one]).sum())
+        if count:
+            counts[f"{one}, {other}"] = count
+            log.warning(
+                "%d of %d rows of %s have a text that %s has too; scores on them say what was learnt by heart",
+                count,
+                len(numbers[other]),
+                other,
+                one,
+            )
+    return counts
 
 
 def _files(data: Mapping[str, Any]) -> dict[str, Path]:
@@ -198,15 +245,17 @@ def _to_split(columns: _Columns, names: list[str], path: Path, dataset: Mapping[
     return raw_split(columns.texts, columns.pairs or None, np.array(labels), np.array(columns.ids))
 
 
-def _splits(rows: Mapping[str, RawSplit], files: Mapping[str, Path], seed: int) -> dict[str, RawSplit]:
+def _splits(
+    rows: Mapping[str, RawSplit], files: Mapping[str, Path], seed: int, groups: np.ndarray
+) -> dict[str, RawSplit]:
     if "path" in rows:
         whole = rows["path"]
-        parts = stratified_parts(whole.labels, (0.8, 0.1, 0.1), seed)
+        parts = grouped_parts(whole.labels, groups, (0.8, 0.1, 0.1), seed)
         splits = {name: whole.take(part) for name, part in zip(SPLITS, parts)}
     elif "validation" in rows:
         splits = dict(rows)
     else:
-        parts = stratified_parts(rows["train"].labels, (0.8, 0.2), seed)
+        parts = grouped_parts(rows["train"].labels, groups, (0.8, 0.2), seed)
         splits = {
             "train": rows["train"].take(parts[0]),
             "validation": rows["train"].take(parts[1]),
@@ -215,12 +264,12 @@ def _splits(rows: Mapping[str, RawSplit], files: Mapping[str, Path], seed: int) 
     for name in SPLITS:
         if len(splits[name]) == 0:
             raise FmmError(
-                f"{next(iter(files.values()))} has too few rows for a {name} split ({_counted(rows)}); "
-                "give at least 3 rows per class, or name another column by dataset.label="
+                f"{next(iter(files.values()))} has too few rows for a {name} split ({_counted(rows, groups)}); "
+                "give at least 3 rows of different texts per class, or name another column by dataset.label="
             )
     return {name: splits[name] for name in SPLITS}
 
 
-def _counted(rows: Mapping[str, RawSplit]) -> str:
+def _counted(rows: Mapping[str, RawSplit], groups: np.ndarray) -> str:
     labels = next(iter(rows.values())).labels
-    return f"{len(labels)} rows of {len(np.unique(labels))} classes"
+    return f"{len(labels)} rows of {len(np.unique(labels))} classes and {len(np.unique(groups))} different texts"

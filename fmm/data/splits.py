@@ -8,6 +8,7 @@ is rebuilt here from the rows' keys alone. Source: ecoroar/dataset at AndreasMad
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
@@ -59,6 +60,40 @@ def stratified_parts(labels: np.ndarray, shares: Sequence[float], seed: int) -> 
         for part, chosen in zip(parts, np.split(rows, _edges(len(rows), shares))):
             part.append(chosen)
     return [np.sort(np.concatenate(part)) for part in parts]
+
+
+def text_groups(texts: Sequence[str], pairs: Sequence[str] | None = None) -> np.ndarray:
+    """Number of each row's text (or pair of texts): equal where the texts are, but for case, blanks and width.
+
+    Returns int64 [N], numbered by first appearance.
+
+    >>> text_groups(["A film", "a  film ", "no film"]).tolist()
+    [0, 0, 1]
+    """
+    keys: Sequence[object] = [_plain(text) for text in texts]
+    if pairs is not None:
+        keys = list(zip(keys, map(_plain, pairs)))
+    numbers: dict[object, int] = {}
+    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+
+
+def _plain(text: str) -> str:
+    """The text by which rows are compared; Unicode's compatible forms (NFKC) are one."""
+    whole = text if text.isascii() else unicodedata.normalize("NFKC", text)
+    return " ".join(whole.casefold().split())
+
+
+def grouped_parts(labels: np.ndarray, groups: np.ndarray, shares: Sequence[float], seed: int) -> list[np.ndarray]:
+    """As `stratified_parts`, with all rows of a group in one part; groups of one row each give the very same parts.
+
+    Shares are those of groups. A group of several labels counts for the rarest of them, so that no class is lost.
+    """
+    classes, counts = np.unique(labels, return_counts=True)
+    rarity = counts[np.searchsorted(classes, labels)]
+    order = np.lexsort((labels, rarity, groups))  # within a group, the rarest label first
+    first = order[np.unique(groups[order], return_index=True)[1]]
+    parts = stratified_parts(labels[first], shares, seed)
+    return [np.flatnonzero(np.isin(groups, groups[first[part]])) for part in parts]
 
 
 def _edges(n: int, shares: Sequence[float]) -> list[int]:

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -58,7 +58,9 @@ def read_rows_without_header(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _delimited(path: Path, delimiter: str) -> tuple[list[str], Iterator[dict[str, Any]]]:
     csv.field_size_limit(sys.maxsize)
-    reader = csv.reader(_lines(path), delimiter=delimiter, strict=True)
+    literal = delimiter == "\t" and _quotes_are_literal(path)
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if literal else csv.QUOTE_MINIMAL
+    reader = csv.reader(_lines(path), delimiter=delimiter, strict=True, quoting=quoting)
     table = _filled_rows(reader, path)
     columns = [name.strip() for name in next(table, [])]
     _check_names(columns, path)
@@ -80,6 +82,50 @@ def _delimited(path: Path, delimiter: str) -> tuple[list[str], Iterator[dict[str
             yield dict(zip(columns, values))
 
     return columns, rows()
+
+
+def _quotes_are_literal(path: Path) -> bool:
+    """Whether quotes of a tab-separated file are characters of its texts, as they are unless the whole file is CSV's.
+
+    Evidence is, first, under which reading every record has as many fields as the header. Where both are consistent,
+    quotes are CSV's only if each field that holds one is a whole quoted field, and some quote within is doubled or
+    the header is quoted.
+    """
+    width, consistent, whole, signs = 0, True, True, False
+    for line in _lines(path):
+        content = line.rstrip("\r\n")
+        if not content.strip():
+            continue
+        fields = content.split("\t")
+        header = not width
+        width = width or len(fields)
+        consistent &= len(fields) == width
+        for value in fields if '"' in content else ():
+            inner = value[1:-1]
+            whole &= '"' not in value or _is_quoted(value)
+            signs |= '"' in value and (header or '""' in inner)
+    if consistent and not (whole and signs):
+        return True
+    return not _is_csv(path)
+
+
+def _is_quoted(value: str) -> bool:
+    ends = len(value) > 1 and value[0] == value[-1] == '"'
+    return ends and '"' not in value[1:-1].replace('""', "")
+
+
+def _is_csv(path: Path) -> bool:
+    """Whether each record of a tab-separated file, read with CSV's quotes, has as many fields as the header."""
+    width = 0
+    try:
+        for values in csv.reader(_lines(path), delimiter="\t", strict=True):
+            if len(values) > 1 or any(value.strip() for value in values):
+                width = width or len(values)
+                if len(values) != width:
+                    return False
+    except csv.Error:
+        return False
+    return True
 
 
 def _filled_rows(reader: Any, path: Path) -> Iterator[list[str]]:

@@ -57,6 +57,7 @@ _SECTIONS: dict[str, Setting] = {
     "data.split_seed": SEED,
     "data.num_workers": whole(0, 256),
     **{f"data.{name}": path(null=True) for name in ("mirror", "cache_dir", "path", "train", "validation", "test")},
+    "data.quoting": choice("none", "csv", null=True),
     **{f"data.{name}": path(null=True) for name in ("id_list", "noteevents", "diagnoses")},
     "baseline.draws": whole(1, 1000),
     "inference.token_budget": whole(1, 10**9, null=True),

@@ -47,6 +47,12 @@ class EncodedSplit:
     def __len__(self) -> int:
         return len(self.labels)
 
+    @property
+    def without_tokens(self) -> int:
+        """Rows of which no text has a token: nothing of them can be masked or explained."""
+        of_texts = np.concatenate([[0], np.cumsum(self._tokens["sequence_id"] > 0)])
+        return int((of_texts[self._starts[1:]] == of_texts[self._starts[:-1]]).sum())
+
     def __getitem__(self, index: int | Sequence[int]) -> dict[str, Any]:
         if not isinstance(index, int | np.integer):
             return self.batch(index)

@@ -247,6 +247,7 @@ class TextClassificationDataModule(pl.LightningDataModule):
         if self._tokenizer is not None:
             self.setup()
             record["truncated"] = {name: int(split.truncated.sum()) for name, split in self._encoded.items()}
+            record["without_tokens"] = {name: split.without_tokens for name, split in self._encoded.items()}
             record |= {"max_length": self._max_length, "cache_key": self.cache_key}
         return record
 

@@ -7,35 +7,24 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fmm.data.labels import LabelColumn, label_column
+from fmm.data.columns import FileRows, rows_of
 from fmm.data.raw import SPLITS, DatasetInfo, RawData, RawSplit, raw_split
 from fmm.data.sources import sha256
 from fmm.data.splits import grouped_parts, text_groups
 from fmm.data.tables import read_table
-from fmm.errors import FmmError, nearest, unknown
+from fmm.errors import FmmError, counted, nearest, unknown
 
 log = logging.getLogger(__name__)
 
 MAX_CLASSES = 1000  # more distinct labels than this are taken for a wrong column
 
 OPTIONS = ("path", "train", "validation", "test")  # keys of `data` that name files which are read here
-
-
-@dataclass
-class _Columns:
-    texts: list[str] = field(default_factory=list)
-    pairs: list[str] = field(default_factory=list)
-    labels: list[str] = field(default_factory=list)
-    ids: list[int] = field(default_factory=list)
-    respelt: int = 0  # labels spelt otherwise
-    merged: dict[str, int] = field(default_factory=dict)  # labels that came together by that, and their spellings
 
 
 def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cache_dir: Path) -> RawData:
@@ -45,21 +34,25 @@ def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cac
     Raises FmmError for files that cannot be read, and where training and test data are one file.
     """
     files = _files(data)
-    columns = {name: _read_columns(path, dataset, f"data.{name}") for name, path in files.items()}
+    quoting = data.get("quoting")
+    columns = {name: _read(path, dataset, f"data.{name}", quoting) for name, path in files.items()}
     sums = {name: sha256(path) for name, path in files.items()}
     _check_apart(files, sums)
     first = next(iter(files))
     names = _label_names(columns[first].labels, files[first], dataset["label"])
     rows = {name: _to_split(part, names, files[name], dataset) for name, part in columns.items()}
     seed = int(data.get("split_seed") or 0)
-    groups = {name: text_groups(part.texts, part.pairs or None) for name, part in columns.items()}
+    groups = {name: text_groups(part.texts, part.pairs) for name, part in columns.items()}
     splits = _splits(rows, files, seed, groups[first])
     repeated = {name: len(numbers) - len(np.unique(numbers)) for name, numbers in groups.items()}
     shared = {} if first == "path" else shared_texts(splits)  # a cut of one file shares none
     parts = [sums, [dataset.get(key) for key in ("text", "text_pair", "label", "id")]]
     cut = "validation" not in rows
+    rare = rare_classes(rows[first], names) if cut else {}
     if cut and repeated[first]:
         parts.append("equal texts together")
+    if any(part.reading.quotes and part.reading.quoting == "none" for part in columns.values()):
+        parts.append("quotes are characters")
     origin = {
         "source": "local",
         "files": {name: str(path) for name, path in files.items()},
@@ -68,8 +61,10 @@ def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cac
         "split": f"random, seed {seed}" if cut else "official",
         "rows_repeated": {name: count for name, count in repeated.items() if count},
         "texts_shared": shared,
-        "labels_respelt": {name: part.respelt for name, part in columns.items() if part.respelt},
-        "labels_merged": {name: part.merged for name, part in columns.items() if part.merged},
+        "reading": {name: part.record() for name, part in columns.items()},
+        "labels_respelt": {name: part.spelling.respelt for name, part in columns.items() if part.spelling.respelt},
+        "labels_merged": {name: part.spelling.merged for name, part in columns.items() if part.spelling.merged},
+        "rare_classes": rare,
         "identity": hashlib.sha256(json.dumps([parts, seed if cut else None]).encode()).hexdigest(),
     }
     return RawData(DatasetInfo.from_config(dataset, names), splits, origin)
@@ -120,95 +115,36 @@ def _files(data: Mapping[str, Any]) -> dict[str, Path]:
     return given
 
 
-def _read_columns(path: Path, dataset: Mapping[str, Any], option: str) -> _Columns:
-    names, rows = read_table(path, option)
-    wanted = {key: dataset[key] for key in ("text", "text_pair", "label", "id") if dataset.get(key)}
-    for option, name in wanted.items():
-        if other := next((key for key in wanted if key != option and wanted[key] == name), None):
-            raise FmmError(f"dataset.{option} and dataset.{other} both name column {name!r}; give each its own column")
-    for option, name in wanted.items():
-        if name not in names:
-            close = nearest(name, names)
-            hint = f"; did you mean dataset.{option}={close[0]}?" if close else f"; choose one with dataset.{option}="
-            raise FmmError(f"{path} has no column {name!r}{hint} (it has {', '.join(map(str, names)) or 'none'})")
-    out = _Columns()
-    cells: list[Any] = []
-    for number, row in enumerate(rows, start=1):
-        out.texts.append(_text(row, wanted["text"], path, number))
-        if "text_pair" in wanted:
-            out.pairs.append(_text(row, wanted["text_pair"], path, number))
-        if "label" in wanted:
-            cells.append(row.get(wanted["label"]))
-            _check_cell(cells[-1], wanted["label"], path, number)
-        out.ids.append(_id(row, wanted["id"], path, number) if "id" in wanted else number - 1)
-    if not out.texts:
-        raise FmmError(f"{path} has no rows; give at least one row per class and split")
-    if "label" in wanted:
-        out.labels, spelt = _labels(cells, wanted["label"], path)
-        out.respelt, out.merged = spelt.respelt, spelt.merged
-        for line in spelt.said(str(path)):
-            print(line, flush=True)
-    if len(set(out.ids)) < len(out.ids):
-        raise FmmError(f"{path} has an id twice in column {wanted['id']!r}; leave dataset.id out to number the rows")
-    return out
+def _read(path: Path, dataset: Mapping[str, Any], option: str, quoting: str | None) -> FileRows:
+    columns = {key: str(dataset[key]) for key in ("text", "text_pair", "label", "id") if dataset.get(key)}
+    for key, name in columns.items():
+        if other := next((k for k in columns if k != key and columns[k] == name), None):
+            raise FmmError(f"dataset.{key} and dataset.{other} both name column {name!r}; give each its own column")
+    table = read_table(path, option, quoting)
+    for key, name in columns.items():
+        if name not in table.columns:
+            close = nearest(name, table.columns)
+            hint = f"; did you mean dataset.{key}={close[0]}?" if close else f"; choose one with dataset.{key}="
+            has = ", ".join(filter(None, map(str, table.columns)))
+            raise FmmError(f"{path} has no column {name!r}{hint} (it has {has or 'none'})")
+    rows = rows_of(table, path, columns, checked=quoting is None, needs_labels="label" in columns)
+    _check_quantities(rows)
+    for line in rows.said():
+        print(line, flush=True)
+    return rows
 
 
-def _text(row: Mapping[str, Any], column: str, path: Path, number: int) -> str:
-    value = row.get(column)
-    if value is not None and not isinstance(value, str):
+def _check_quantities(rows: FileRows) -> None:
+    """Refuse labels that are numbers with a fraction: quantities, not classes."""
+    numbers = [
+        number for number, label in enumerate(rows.labels, start=1) if re.fullmatch(r"-?\d+\.\d+(e[+-]?\d+)?", label)
+    ]
+    if numbers:
+        others = f" ({counted(len(numbers), 'row')} like it)" if len(numbers) > 1 else ""
         raise FmmError(
-            f"{path} row {number} has {value!r} in column {column!r}, which is not a text; name a text column"
+            f"{rows.path} row {numbers[0]} has label {rows.labels[numbers[0] - 1]}; labels are whole numbers or names, "
+            f"not quantities: round them, or name another column by dataset.label={others}"
         )
-    if value is None or not value.strip():
-        raise FmmError(f"{path} row {number} has an empty text in column {column!r}; fill it in or drop the row")
-    check_characters(value, column, path, number)
-    return value
-
-
-def _check_cell(value: Any, column: str, path: Path, number: int) -> None:
-    """Refuse a cell that cannot hold a label."""
-    if isinstance(value, str):
-        check_characters(value, column, path, number)
-    elif value is not None and not isinstance(value, int | float):  # bool is an int
-        raise FmmError(
-            f"{path} row {number} has label {value!r}; labels are whole numbers or names, not {type(value).__name__}"
-        )
-
-
-def _labels(cells: list[Any], column: str, path: Path) -> tuple[list[str], LabelColumn]:
-    """Labels of all rows. Raises FmmError for a row without one, and for numbers that are no classes."""
-    labels = label_column(cells)
-    values: list[str] = []
-    for number, label in enumerate(labels.values, start=1):
-        if label is None:
-            raise FmmError(f"{path} row {number} has no label in column {column!r}; fill it in or drop the row")
-        if re.fullmatch(r"-?\d+\.\d+(e[+-]?\d+)?", label):
-            raise FmmError(
-                f"{path} row {number} has label {label}; labels are whole numbers or names, not quantities: round "
-                "them, or name another column by dataset.label="
-            )
-        values.append(label)
-    return values, labels
-
-
-def check_characters(value: str, column: str | None, path: Path, number: int) -> None:
-    """Refuse a text with half a character (a lone surrogate), which no tokenizer and no file takes."""
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise FmmError(
-            f"{path} row {number} has half a character ({error.object[error.start]!r}) in {column!r}; mend or drop it"
-        ) from error
-
-
-def _id(row: Mapping[str, Any], column: str, path: Path, number: int) -> int:
-    try:
-        return int(str(row.get(column)))
-    except ValueError as error:
-        raise FmmError(
-            f"{path} row {number} has the id {row.get(column)!r}, which is not a whole number; "
-            "leave dataset.id out to number the rows"
-        ) from error
 
 
 def _label_names(labels: list[str], path: Path, column: str) -> list[str]:
@@ -234,7 +170,17 @@ def _label_names(labels: list[str], path: Path, column: str) -> list[str]:
         return sorted(names)
 
 
-def _to_split(columns: _Columns, names: list[str], path: Path, dataset: Mapping[str, Any]) -> RawSplit:
+def rare_classes(rows: RawSplit, names: list[str]) -> dict[str, int]:
+    """Classes of fewer rows than a cut has parts, so that some split lacks them; warned of. {name: rows}."""
+    counts = dict(zip(names, rows.class_counts(len(names))))
+    rare = {name: count for name, count in counts.items() if count < len(SPLITS)}
+    if rare:
+        shown = ", ".join(f"{name!r} ({counted(count, 'row')})" for name, count in rare.items())
+        log.warning("too few rows to be in every split: %s; give at least %d of each class", shown, len(SPLITS))
+    return rare
+
+
+def _to_split(columns: FileRows, names: list[str], path: Path, dataset: Mapping[str, Any]) -> RawSplit:
     number = {name: i for i, name in enumerate(names)}
     labels = [-1] * len(columns.texts) if not dataset.get("label") else []
     for row, label in enumerate(columns.labels, start=1):
@@ -242,7 +188,7 @@ def _to_split(columns: _Columns, names: list[str], path: Path, dataset: Mapping[
             error = unknown("label", label, names)
             raise FmmError(f"{path} row {row}: {error}, as training data has only these")
         labels.append(number[label])
-    return raw_split(columns.texts, columns.pairs or None, np.array(labels), np.array(columns.ids))
+    return raw_split(columns.texts, columns.pairs, np.array(labels), np.array(columns.ids))
 
 
 def _splits(

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fmm.data.labels import class_numbers, label_column, label_text
-from fmm.data.local import check_characters
+from fmm.data.columns import rows_of
+from fmm.data.labels import LabelColumn, class_numbers, label_text
 from fmm.data.matching import LabelMap, read_map
 from fmm.data.tables import read_table
 from fmm.errors import FmmError, nearest
@@ -25,7 +25,7 @@ class Source:
 
     `evidence` holds, where it is known, each row's character spans of the first text that decide its label;
     `notes` what a reader must know of the labels, `spelling` the same for a record; `explicit` numbers that a
-    `label_map` gives as classes.
+    `label_map` gives as classes; `reading` how a file was read, for a record.
     """
 
     kind: str  # text | file | split
@@ -38,6 +38,7 @@ class Source:
     notes: list[str] = field(default_factory=list)
     spelling: dict[str, Any] = field(default_factory=dict)
     explicit: frozenset[str] = frozenset()
+    reading: dict[str, Any] = field(default_factory=dict)
 
     @property
     def identity(self) -> str:
@@ -74,39 +75,39 @@ def of_split(data: Any, split: str) -> Source:
 
 
 def of_file(
-    path: Path, dataset: Mapping[str, Any], options: Mapping[str, Any], label_map: Mapping[Any, Any] | None = None
+    path: Path,
+    dataset: Mapping[str, Any],
+    options: Mapping[str, Any],
+    label_map: Mapping[Any, Any] | None = None,
+    quoting: str | None = None,
 ) -> Source:
     """Rows of a file. Its columns are named by `options`, else by `dataset`, else they are text, text_pair and label.
 
-    A label column is read where there is one. Raises FmmError for a missing column, an empty text, a broken row or a
-    file that is not UTF-8.
+    A label column is read where there is one. The reader is that of training files (`fmm.data.columns`). Raises
+    FmmError for a missing column, rows that cannot be used, or a file that is no text.
     """
-    names, rows = read_table(path, "explanation.file")
-    text = _column(path, names, "text", options, dataset, required=True)
-    pair = _column(path, names, "text_pair", options, dataset, required=bool(dataset.get("text_pair")))
-    label = _column(path, names, "label", options, dataset, required=False)
-    texts: list[str] = []
-    pairs: list[str] = []
-    cells: list[Any] = []
-    for number, row in enumerate(rows, start=1):
-        texts.append(_text(row.get(str(text)), text, path, number))
-        if pair is not None:
-            pairs.append(_text(row.get(pair), pair, path, number))
-        cells.append(None if label is None else row.get(label))
-    if not texts:
-        raise FmmError(f"{path} has no rows; give at least one text to explain")
-    column = label_column(cells)
+    table = read_table(path, "explanation.file", quoting)
+    named = {
+        "text": _column(path, table.columns, "text", options, dataset, required=True),
+        "text_pair": _column(
+            path, table.columns, "text_pair", options, dataset, required=bool(dataset.get("text_pair"))
+        ),
+        "label": _column(path, table.columns, "label", options, dataset, required=False),
+    }
+    columns = {key: name for key, name in named.items() if name is not None}
+    rows = rows_of(table, path, columns, checked=quoting is None, needs_labels=False)
+    column = rows.spelling if "label" in columns else LabelColumn([None] * len(rows.texts), 0, {})
     present = sorted({label for label in column.values if label is not None})
     # Of rows without any label nothing can be misspelt: the map is only not used.
     renaming = (
         read_map(label_map, present, path.name) if present else LabelMap({}, [label_text(k) for k in label_map or {}])
     )
     labels = [None if label is None else renaming.names.get(label, label) for label in column.values]
-    ids = np.arange(len(texts), dtype=np.int64)
     return Source(
-        "file", path.name, texts, pairs if pair is not None else None, labels, ids,
-        notes=[*column.said(path.name), *renaming.said(path.name)],
+        "file", path.name, rows.texts, rows.pairs, labels, np.array(rows.ids, dtype=np.int64),
+        notes=[*rows.said(), *renaming.said(path.name)],
         spelling={"respelt": column.respelt, "merged": column.merged, "label_map_unused": renaming.unused},
+        reading=rows.record(),
         explicit=frozenset(renaming.numbers),
     )  # fmt: skip
 
@@ -124,11 +125,3 @@ def _column(
     close = nearest(wanted, names) or nearest(key, names)
     hint = f"did you mean explanation.{key}={close[0]}?" if close else f"name it with explanation.{key}="
     raise FmmError(f"{path} has no column {wanted!r}; {hint} (it has {', '.join(map(str, names)) or 'none'})")
-
-
-def _text(value: Any, column: str | None, path: Path, number: int) -> str:
-    if not isinstance(value, str) or not value.strip():
-        what = "an empty text" if value is None or isinstance(value, str) else f"{value!r}, which is not a text,"
-        raise FmmError(f"{path} row {number} has {what} in column {column!r}; fill it in or drop the row")
-    check_characters(value, column, path, number)
-    return value

@@ -84,7 +84,9 @@ def _file(cfg: DictConfig) -> Path | None:
 
 def _of_file(cfg: DictConfig, path: Path, classes: list[str]) -> Source:
     check_classes(container(cfg.label_map), classes, "the model")
-    return sources.of_file(path, container(cfg.dataset), cfg.explanation, container(cfg.label_map))
+    return sources.of_file(
+        path, container(cfg.dataset), cfg.explanation, container(cfg.label_map), container(cfg.data.quoting)
+    )
 
 
 def _check_map_beside_text(cfg: DictConfig, classes: list[str]) -> None:
@@ -196,6 +198,7 @@ def _explain(
         "notes": notes,
         "label_names": job.classifier.label_names,
         "labels": _labels_record(cfg, job, matching),
+        "reading": source.reading,
         "loading": job.classifier.loading,
         "accuracy": sum(correct) / len(correct) if correct else None,
         "n_labelled": len(correct),

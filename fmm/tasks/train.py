@@ -249,8 +249,11 @@ def _save_model(target: Path, model: Any, tokenizer: Any) -> None:
 def _data_line(data: Any) -> str:
     record = data.record()
     rows = ", ".join(f"{name} {count}" for name, count in record["rows"].items())
-    cut = ", ".join(f"{count} in {name}" for name, count in record["truncated"].items() if count)
-    return f"data: {rows} rows; split {record['split']}" + (f"; truncated rows: {cut}" if cut else "")
+    line = f"data: {rows} rows; split {record['split']}"
+    for name, what in (("truncated", "truncated rows"), ("without_tokens", "rows of which no text has a token")):
+        counts = ", ".join(f"{count} in {split}" for split, count in record[name].items() if count)
+        line += f"; {what}: {counts}" if counts else ""
+    return line
 
 
 def _summary(record: Record) -> str:

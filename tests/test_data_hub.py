@@ -9,6 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from fmm.data import sources
@@ -181,3 +183,101 @@ def test_rows_reach_the_model_in_the_papers_order(tmp_path: Path) -> None:
     dm = build("boolq", tmp_path / "cache", mirror=str(tmp_path))
     dm.attach_tokenizer(word_tokenizer(), 64)
     assert dm.train[0]["sequence_id"].tolist() == [0, 1, 1, 1, 0, 2, 2, 0]
+
+
+def mirror_with(tmp_path: Path, split: str, **columns: Any) -> Path:
+    """A mirror of CoLA in which columns of a split are replaced."""
+    mirror = mirror_of("cola", tmp_path)
+    path = tmp_path / f"nyu-mll/glue/cola/{split}-00000-of-00001.parquet"
+    table = pq.read_table(path)
+    for name, values in columns.items():
+        table = table.set_column(table.column_names.index(name), name, values)
+    pq.write_table(table, path)
+    return mirror
+
+
+CLASSES = [i % 2 for i in range(30)]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pa.array(CLASSES, pa.int8()),
+        pa.array(CLASSES, pa.uint64()),
+        pa.array([float(c) for c in CLASSES]),
+        pa.array([bool(c) for c in CLASSES]),
+        pa.array([str(c) for c in CLASSES]),
+        pa.array([["unacceptable", "acceptable"][c] for c in CLASSES]),
+        pa.array([["Unacceptable ", "ACCEPTABLE"][c] for c in CLASSES]).dictionary_encode(),
+    ],
+    ids=lambda labels: str(labels.type).split("<")[0],
+)
+def test_labels_may_be_names_or_numbers_of_any_type(tmp_path: Path, labels: Any) -> None:
+    dm = build("cola", tmp_path / "cache", mirror=str(mirror_with(tmp_path, "train", label=labels)))
+    rows = {int(i): int(n) for s in ("train", "validation") for i, n in zip(dm.raw(s).example_ids, dm.raw(s).labels)}
+    assert [rows[i] for i in range(30)] == CLASSES
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), -1.0])
+def test_rows_without_a_label_are_dropped_and_counted(tmp_path: Path, missing: Any) -> None:
+    labels = pa.array([missing if i < 4 else float(c) for i, c in enumerate(CLASSES)])
+    dm = build("cola", tmp_path / "cache", mirror=str(mirror_with(tmp_path, "train", label=labels)))
+    assert dm.record()["unlabelled_dropped"]["train"] == 4
+    assert len(dm.raw("train")) + len(dm.raw("validation")) == 26
+
+
+NO_LABELS = pa.nulls(30)
+BAD_COLUMNS: list[tuple[str, str, Any, str]] = [
+    ("train", "label", pa.array([0.5, *map(float, CLASSES[1:])]), r"has label 0\.5, .*1 row \(the first is row 1\)"),
+    ("train", "label", pa.array([-2, *CLASSES[1:]]), "has label -2"),
+    ("train", "label", pa.array(["good", *["acceptable"] * 29]), "unknown label 'good'.*1 row .the first is row 1"),
+    ("train", "label", pa.array([[c] for c in CLASSES]), "where labels are numbers or names"),
+    ("train", "label", pa.array([0] * 30), "all of one class"),
+    ("validation", "label", NO_LABELS, "no row of the split 'validation' of cola has a label .30 rows."),
+    ("validation", "label", pa.array([-1] * 30), "no row of the split 'validation' of cola has a label"),
+    ("train", "label", NO_LABELS, "no row of the split 'train'"),
+    ("train", "sentence", pa.array([["a"]] * 30), "has list.*in column 'sentence', not texts"),
+    ("train", "sentence", pa.array([b"a"] * 30), "has binary in column 'sentence', not texts"),
+    ("train", "sentence", pa.array(range(30)), "has int64 in column 'sentence', not texts"),
+    (
+        "train",
+        "sentence",
+        pa.array([None, *map(str, range(29))]),
+        "no text in column 'sentence' in 1 row .the first is",
+    ),
+]
+
+
+@pytest.mark.parametrize("split, column, values, message", BAD_COLUMNS)
+def test_columns_that_cannot_be_used_are_a_sentence(
+    tmp_path: Path, split: str, column: str, values: Any, message: str
+) -> None:
+    mirror = mirror_with(tmp_path, split, **{column: values})
+    with pytest.raises(FmmError, match=message) as error:
+        build("cola", tmp_path / "cache", mirror=str(mirror)).read()
+    assert "\n" not in str(error.value)
+
+
+def test_a_file_without_rows_is_a_sentence(tmp_path: Path) -> None:
+    mirror = mirror_of("cola", tmp_path)
+    path = tmp_path / "nyu-mll/glue/cola/train-00000-of-00001.parquet"
+    pq.write_table(pq.read_table(path).slice(0, 0), path)
+    with pytest.raises(FmmError, match="has no rows"):
+        build("cola", tmp_path / "cache", mirror=str(mirror)).read()
+
+
+@pytest.mark.parametrize("note", [b"{", b"[]", b'{"info": 3}', b'{"info": {"features": null}}', b"null"])
+def test_a_damaged_note_on_the_labels_is_said(tmp_path: Path, note: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    mirror = mirror_of("cola", tmp_path)
+    path = tmp_path / "nyu-mll/glue/cola/train-00000-of-00001.parquet"
+    pq.write_table(pq.read_table(path).replace_schema_metadata({"huggingface": note}), path)
+    assert len(build("cola", tmp_path / "cache", mirror=str(mirror)).raw("train")) == 24
+    assert "its note on the labels cannot be read" in caplog.text
+
+
+def test_texts_that_official_splits_share_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    texts = pa.array([f"first {i} of {'train' if i < 3 else 'validation'}" for i in range(30)])
+    dm = build("cola", tmp_path / "cache", mirror=str(mirror_with(tmp_path, "validation", sentence=texts)))
+    shared = dm.record()["texts_shared"]
+    assert sum(count for pair, count in shared.items() if pair.endswith("test")) == 3
+    assert "have a text that" in caplog.text

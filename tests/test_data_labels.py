@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -210,7 +211,10 @@ def test_yamls_words_are_names() -> None:
 # Through the real path: a model whose answer is known, with its labels in any order.
 
 
-def decided_model(folder: Path, names: list[str], **config: Any) -> Path:
+MARKS = ["", *(f" {n}" for n in range(1, 40))]  # make other texts of one
+
+
+def decided_model(folder: Path, names: list[str], marks: Sequence[str] = ("",), **config: Any) -> Path:
     """A classifier that says class 0 of `great`, 1 of `dull`, 2 of anything else, by construction; outputs in the
     order of `names`, given as [name of great, name of dull, name of the rest] in any order."""
     tokenizer = tiny.train_tokenizer(TEXTS, vocab_size=400, max_length=32)
@@ -219,10 +223,11 @@ def decided_model(folder: Path, names: list[str], **config: Any) -> Path:
     order = [meant.index(name) for name in names]
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig(vocab_size=len(tokenizer), num_labels=3, **shape)).eval()
-    ids = [tokenizer(text, return_tensors="pt")["input_ids"] for text in TEXTS[:3]]
+    ids = [tokenizer(text + mark, return_tensors="pt")["input_ids"] for mark in marks for text in TEXTS[:3]]
     with torch.no_grad():
         pooled = torch.cat([model.bert(one).pooler_output for one in ids])
-        head = torch.linalg.pinv(pooled).T * 10  # [3, D]: logit i is large for text i
+        wanted = torch.eye(3).repeat(len(marks), 1) * 10
+        head = (torch.linalg.pinv(pooled) @ wanted).T  # [3, D]: logit i is large for text i
         model.classifier.weight.copy_(head[order])
         model.classifier.bias.zero_()
     model.save_pretrained(folder)
@@ -298,7 +303,8 @@ def test_numbers_are_classes_where_all_of_them_occur_in_every_task(tmp_path: Pat
     record = explain.run(settings("explain", f"explanation.file={path}", f"checkpoint={folder}"))
     assert record.results["accuracy"] > 0.9
     assert any("0 good, 1 bad, 2 none" in note for note in record.results["notes"])
-    parts = [f"data.{name}={path}" for name in ("train", "test")]
+    test = labelled_file(tmp_path / "b.csv", {"good": "0", "bad": "1", "none": "2"}, repeats=20)
+    parts = [f"data.train={path}", f"data.test={test}"]
     split = explain.run(settings("explain", given[0], *parts, given[2], "explanation.split=test"))
     assert split.results["accuracy"] > 0.9 and split.results["labels"]["by_number"]
 
@@ -307,7 +313,9 @@ def test_numbers_are_classes_where_all_of_them_occur_in_every_task(tmp_path: Pat
 def test_numbers_that_may_count_otherwise_are_asked_for_in_every_task(
     tmp_path: Path, settings: Any, numbers: dict[str, str]
 ) -> None:
-    folder = decided_model(tmp_path / "model", ORDERS[0], id2label={str(i): name for i, name in enumerate(ORDERS[0])})
+    folder = decided_model(
+        tmp_path / "model", ORDERS[0], MARKS, id2label={str(i): name for i, name in enumerate(ORDERS[0])}
+    )
     path = subset_file(tmp_path / "a.csv", numbers)
     proposal = ", ".join(f"{number}: {name}" for name, number in numbers.items())
     local = ["dataset=local", f"data.path={path}", "masf=none", "ratios=[0,1]"]
@@ -321,10 +329,10 @@ def test_numbers_that_may_count_otherwise_are_asked_for_in_every_task(
         assert again.results.get("accuracy", 1) > 0.9
 
 
-def subset_file(path: Path, names: dict[str, str], repeats: int = 40) -> Path:
-    """Rows of those labels alone, under the names that are given."""
+def subset_file(path: Path, names: dict[str, str], numbers: Sequence[int] = range(40)) -> Path:
+    """Rows of those labels alone, under the names that are given; each text is another, by its mark."""
     said = {"good": TEXTS[0], "bad": TEXTS[1], "none": TEXTS[2]}
-    rows = [f"{said[label]},{name}" for _ in range(repeats) for label, name in names.items()]
+    rows = [f"{said[label]}{MARKS[n]},{name}" for n in numbers for label, name in names.items()]
     path.write_text("text,label\n" + "\n".join(rows) + "\n")
     return path
 
@@ -335,7 +343,7 @@ def test_data_may_hold_a_part_of_the_models_classes(
     tmp_path: Path, settings: Any, capsys: Any, order: list[str], label_map: dict[str, str] | None
 ) -> None:
     """Metrics are over the labels of the data, the classes without rows are named, any class can be explained."""
-    folder = decided_model(tmp_path / "model", order, id2label={str(i): name for i, name in enumerate(order)})
+    folder = decided_model(tmp_path / "model", order, MARKS, id2label={str(i): name for i, name in enumerate(order)})
     names = {"good": "good", "none": "none"} if label_map is None else {"good": "gut", "none": "egal"}
     path = subset_file(tmp_path / "a.csv", names)
     given = ["dataset=local", f"data.path={path}", f"checkpoint={folder}", "masf=none", "ratios=[0,0.5,1]"]
@@ -353,7 +361,7 @@ def test_data_may_hold_a_part_of_the_models_classes(
         assert record.results["curve"][1]["macro_f1"] == pytest.approx(again["macro_f1"])
     other = racu.run(settings("racu", *given, f"target={order.index('bad')}"))  # a class that the data lack
     assert other.settings["target"] == "bad"
-    parts = [f"data.{name}={path}" for name in ("train", "test")]
+    parts = [f"data.train={path}", f"data.test={subset_file(tmp_path / 'b.csv', names, range(20))}"]
     split = explain.run(settings("explain", given[0], *parts, *given[2:], "explanation.split=test"))
     assert split.results["accuracy"] == 1.0 and split.results["labels"]["absent"] == ["bad"]
 

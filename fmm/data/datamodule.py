@@ -22,7 +22,7 @@ from fmm.data.labels import rename_labels
 from fmm.data.loader import EvaluationBatches, TrainingBatches, make_loader
 from fmm.data.matching import LabelMap, read_map
 from fmm.data.raw import SPLITS, DatasetInfo, RawData, RawSplit
-from fmm.data.splits import split_rule, stratified_subset
+from fmm.data.splits import shared_texts, split_rule, stratified_subset
 from fmm.errors import FmmError, first_line, unknown
 
 log = logging.getLogger(__name__)
@@ -244,6 +244,9 @@ class TextClassificationDataModule(pl.LightningDataModule):
             "split_seed": self.split_seed,
             "fingerprint": self.fingerprint,
         }
+        if "texts_shared" not in record:
+            texts = {name: (raw.splits[name].texts, raw.splits[name].pairs) for name in SPLITS}
+            record["texts_shared"] = shared_texts(texts)
         if self._tokenizer is not None:
             self.setup()
             record["truncated"] = {name: int(split.truncated.sum()) for name, split in self._encoded.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
+from fmm.data.labels import find_label, normalised
 from fmm.data.raw import SPLITS, DatasetInfo, RawData, RawSplit, raw_split
 from fmm.data.sources import Source, locate
 from fmm.data.splits import authors_cut, split_rule, stratified_parts
-from fmm.errors import FmmError, first_line
+from fmm.errors import FmmError, counted, first_line, unknown
+
+log = logging.getLogger(__name__)
 
 OPTIONS = ("mirror",)  # keys of `data` that name files which are read here
 
@@ -35,14 +40,36 @@ def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cac
     if "validation" not in rows:
         keys = _keys(tables["train"], dataset, source, rows["train"], reasons)
         rows |= cut(rows["train"], keys, rule, seed, names["train"])
-    rows = {
-        name: part.take(np.flatnonzero(part.labels >= 0)) if unlabelled.get(name) else part
-        for name, part in rows.items()
-    }
+    rows = {name: _labelled(part) for name, part in rows.items()}
+    _check_splits(rows, unlabelled, names, dataset)
     info = DatasetInfo.from_config(dataset)
     kind = kind_of_split("official" if "validation" in names else rule, dataset, rows, reasons)
     origin = source.origin | kind | {"unlabelled_dropped": unlabelled, "identity": identity(dataset, source, rows)}
     return RawData(info, {name: rows[name] for name in SPLITS}, origin)
+
+
+def _labelled(rows: RawSplit) -> RawSplit:
+    """The rows that have a label."""
+    labelled = rows.labels >= 0
+    return rows if labelled.all() else rows.take(np.flatnonzero(labelled))
+
+
+def _check_splits(
+    rows: Mapping[str, RawSplit], unlabelled: Mapping[str, int], names: Mapping[str, str], dataset: Mapping[str, Any]
+) -> None:
+    """Refuse a split of which no row has a label, and training rows of one class."""
+    for name, part in rows.items():
+        if len(part) == 0:
+            raise FmmError(
+                f"no row of the split {names.get(name, name)!r} of {dataset['name']} has a label "
+                f"({counted(unlabelled.get(name, 0), 'row')}); name a labelled split by dataset.splits.{name}="
+            )
+    classes = np.unique(rows["train"].labels)
+    if len(classes) < 2:
+        raise FmmError(
+            f"the training rows of {dataset['name']} are all of one class ({dataset['labels'][classes[0]]!r}); nothing "
+            "can be learnt from them"
+        )
 
 
 def cut(train: RawSplit, keys: Any, rule: str, seed: int, salt: str) -> dict[str, RawSplit]:
@@ -80,7 +107,7 @@ def identity(dataset: Mapping[str, Any], source: Source, rows: Mapping[str, RawS
 
 def _table(paths: list[Path]) -> pa.Table:
     try:
-        return pa.concat_tables([pq.read_table(path) for path in paths])
+        return pa.concat_tables([pq.read_table(path) for path in paths], promote_options="permissive")
     except (pa.ArrowException, OSError) as error:
         raise FmmError(f"{paths[0]} is not a readable Parquet file ({first_line(error)}); fetch it again") from error
 
@@ -88,24 +115,91 @@ def _table(paths: list[Path]) -> pa.Table:
 def _rows(table: pa.Table, dataset: Mapping[str, Any], path: Path) -> RawSplit:
     fields = [dataset["text"], *([dataset["text_pair"]] if dataset.get("text_pair") else [])]
     for column in (*fields, dataset["label"]):
-        if column not in table.column_names:
-            raise FmmError(f"{path} has no column {column!r}; it has {', '.join(table.column_names)}")
+        if table.column_names.count(column) != 1:
+            problem = "no column" if column not in table.column_names else "more than one column"
+            raise FmmError(f"{path} has {problem} {column!r}; it has {', '.join(table.column_names)}")
+    if len(table) == 0:
+        raise FmmError(f"{path} has no rows; fetch it again, or give another mirror")
     _check_label_names(table, dataset, path)
-    labels = table[dataset["label"]].fill_null(-1).to_numpy().astype(np.int64)
-    if labels.max(initial=-1) >= len(dataset["labels"]):
-        raise FmmError(
-            f"{path} has label {labels.max()}, but {dataset['name']} has labels 0 to {len(dataset['labels']) - 1}"
-        )
-    texts = table[fields[0]]
+    texts, *pairs = (_texts(table, field, path) for field in fields)
     if dataset.get("strip"):
         texts = pc.utf8_trim_whitespace(texts)
-    return raw_split(texts, table[fields[1]] if len(fields) > 1 else None, labels)
+    return raw_split(texts, pairs[0] if pairs else None, _labels(table, dataset, path))
+
+
+def _texts(table: pa.Table, column: str, path: Path) -> pa.ChunkedArray:
+    """A column of texts. Raises FmmError for one of another kind, and for rows without a text."""
+    values = _plain(table[column])
+    if not _is_text(values.type):
+        raise FmmError(f"{path} has {values.type} in column {column!r}, not texts; name a column of texts")
+    if values.null_count:
+        raise FmmError(f"{path} has no text in column {column!r} in {_which(pc.is_null(values))}; fill in or drop them")
+    return values
+
+
+def _labels(table: pa.Table, dataset: Mapping[str, Any], path: Path) -> NDArray[np.int64]:
+    """Classes [N], -1 without label, from numbers of any type or from names.
+
+    Raises FmmError for values that are no class.
+    """
+    values, names, name = _plain(table[dataset["label"]]), list(dataset["labels"]), dataset["label"]
+    if _is_text(values.type):
+        return _named_labels(values, names, path)
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    numeric = pa.types.is_integer(values.type) or pa.types.is_floating(values.type) or pa.types.is_decimal(values.type)
+    if not numeric and not pa.types.is_null(values.type):
+        raise FmmError(f"{path} has {values.type} in column {name!r}, where labels are numbers or names")
+    numbers = values.cast(pa.float64()).fill_null(-1).to_numpy()
+    numbers = np.where(np.isnan(numbers), -1, numbers)
+    wrong = (numbers != np.round(numbers)) | (numbers < -1) | (numbers >= len(names))
+    if wrong.any():
+        first = numbers[np.argmax(wrong)]
+        raise FmmError(
+            f"{path} has label {first:g}, but {dataset['name']} has labels 0 to {len(names) - 1}: "
+            f"{_which(pa.array(wrong))}"
+        )
+    return numbers.astype(np.int64)
+
+
+def _named_labels(values: pa.ChunkedArray, names: list[str], path: Path) -> NDArray[np.int64]:
+    spelt = values.to_pylist()
+    classes = {value: -1 if value is None else find_label(normalised(value), names) for value in set(spelt)}
+    foreign = next((value for value in spelt if classes[value] is None), None)
+    if foreign is not None:
+        rows = _which(pc.equal(values, foreign))
+        raise FmmError(f"{path}: {unknown('label', foreign, names)} in {rows}")
+    return np.array([classes[value] for value in spelt], dtype=np.int64)
+
+
+def _plain(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column without the dictionary that tables keep repeated values in."""
+    return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _which(mask: Any) -> str:
+    """The rows that a mask [N] marks, in words; rows count from 1."""
+    rows = np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False) if hasattr(mask, "type") else mask)
+    return f"{counted(len(rows), 'row')} (the first is row {rows[0] + 1})"
 
 
 def _check_label_names(table: pa.Table, dataset: Mapping[str, Any], path: Path) -> None:
     metadata = (table.schema.metadata or {}).get(b"huggingface")
-    feature = json.loads(metadata)["info"].get("features", {}).get(dataset["label"], {}) if metadata else {}
-    names = feature.get("names")
+    try:
+        feature = json.loads(metadata)["info"]["features"][dataset["label"]] if metadata else {}
+        names = feature.get("names")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        log.warning(
+            "%s: its note on the labels cannot be read (%s); their order is taken to be %s",
+            path,
+            first_line(error),
+            ", ".join(dataset["labels"]),
+        )
+        return
     if names is not None and names != list(dataset["labels"]):
         raise FmmError(
             f"{path} orders its labels {names}, {dataset['name']} expects {list(dataset['labels'])}; use the hub's file"

@@ -7,7 +7,6 @@ import json
 import logging
 import re
 from collections.abc import Mapping
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import numpy as np
 from fmm.data.columns import FileRows, rows_of
 from fmm.data.raw import SPLITS, DatasetInfo, RawData, RawSplit, raw_split
 from fmm.data.sources import sha256
-from fmm.data.splits import grouped_parts, text_groups
+from fmm.data.splits import grouped_parts, shared_texts, text_groups
 from fmm.data.tables import read_table
 from fmm.errors import FmmError, counted, nearest, unknown
 
@@ -45,7 +44,8 @@ def read(dataset: Mapping[str, Any], data: Mapping[str, Any], *, split: str, cac
     groups = {name: text_groups(part.texts, part.pairs) for name, part in columns.items()}
     splits = _splits(rows, files, seed, groups[first])
     repeated = {name: len(numbers) - len(np.unique(numbers)) for name, numbers in groups.items()}
-    shared = {} if first == "path" else shared_texts(splits)  # a cut of one file shares none
+    texts = {name: (rows.texts, rows.pairs) for name, rows in splits.items()}
+    shared = {} if first == "path" else shared_texts(texts)  # a cut of one file shares none
     parts = [sums, [dataset.get(key) for key in ("text", "text_pair", "label", "id")]]
     cut = "validation" not in rows
     rare = rare_classes(rows[first], names) if cut else {}
@@ -77,28 +77,6 @@ def _check_apart(files: Mapping[str, Path], sums: Mapping[str, str]) -> None:
             f"data.train={files['train']} and data.test={files['test']} hold the same bytes; give a test file of other "
             "rows, or one file to be cut as data.path=<file>"
         )
-
-
-def shared_texts(splits: Mapping[str, RawSplit]) -> dict[str, int]:
-    """Rows of a later split whose text (or pair) an earlier one has too, such as {"train, test": 3}; warned of."""
-    texts = [text for name in SPLITS for text in splits[name].texts]
-    pairs = [pair for name in SPLITS for pair in splits[name].pairs or []]
-    groups = text_groups(texts, pairs or None)
-    edges = np.cumsum([len(splits[name]) for name in SPLITS])[:-1]
-    numbers = dict(zip(SPLITS, np.split(groups, edges)))
-    counts: dict[str, int] = {}
-    for one, other in combinations(SPLITS, 2):
-        count = int(np.isin(numbers[other], numbers[one]).sum())
-        if count:
-            counts[f"{one}, {other}"] = count
-            log.warning(
-                "%d of %d rows of %s have a text that %s has too; scores on them say what was learnt by heart",
-                count,
-                len(numbers[other]),
-                other,
-                one,
-            )
-    return counts
 
 
 def _files(data: Mapping[str, Any]) -> dict[str, Path]:

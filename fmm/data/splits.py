@@ -8,13 +8,17 @@ is rebuilt here from the rows' keys alone. Source: ecoroar/dataset at AndreasMad
 from __future__ import annotations
 
 import hashlib
+import logging
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import combinations
 
 import numpy as np
 
 from fmm.draws import Draw
 from fmm.errors import unknown
+
+log = logging.getLogger(__name__)
 
 RULES = ("authors", "random")
 
@@ -81,6 +85,31 @@ def _plain(text: str) -> str:
     """The text by which rows are compared; Unicode's compatible forms (NFKC) are one."""
     whole = text if text.isascii() else unicodedata.normalize("NFKC", text)
     return " ".join(whole.casefold().split())
+
+
+def shared_texts(splits: Mapping[str, tuple[Sequence[str], Sequence[str] | None]]) -> dict[str, int]:
+    """Rows of a later split whose text (or pair) an earlier one has too, such as {"train, test": 3}; warned of.
+
+    `splits` maps names, in their order, to texts and pairs.
+    """
+    texts = [text for first, _ in splits.values() for text in first]
+    pairs = [pair for _, second in splits.values() for pair in second or []]
+    groups = text_groups(texts, pairs or None)
+    edges = np.cumsum([len(first) for first, _ in splits.values()])[:-1]
+    numbers = dict(zip(splits, np.split(groups, edges)))
+    counts: dict[str, int] = {}
+    for one, other in combinations(splits, 2):
+        count = int(np.isin(numbers[other], numbers[one]).sum())
+        if count:
+            counts[f"{one}, {other}"] = count
+            log.warning(
+                "%d of %d rows of %s have a text that %s has too; scores on them say what was learnt by heart",
+                count,
+                len(numbers[other]),
+                other,
+                one,
+            )
+    return counts
 
 
 def grouped_parts(labels: np.ndarray, groups: np.ndarray, shares: Sequence[float], seed: int) -> list[np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fmm.errors import counted
 from fmm.records import Record
 from fmm.report.analyse import LEVEL, Analysis, MeasureResult
-from fmm.report.load import BASELINE
+from fmm.report.load import BASELINE, Group
 from fmm.report.preconditions import at_ratio
 from fmm.report.tables import Column, Table, interval, percent, points, pvalue, text, whole
 from fmm.report.verdict import Verdict, draws
@@ -39,9 +39,20 @@ def faithfulness(analysis: Analysis) -> Table:
     undefined = {r.undefined: r for r in analysis.results if r.undefined}
     notes += [f"RACU is undefined: {reason}." for reason in undefined]
     notes += [f"Seed {seed} is left out: {reason}." for seed, reason in sorted(group.excluded.items())]
+    notes += _shared_texts(group)
     if analysis.results and one_model(analysis):
         notes.append("Intervals are over the rows of this one model; -m seed=0,1,2,3,4 speaks of the recipe too.")
     return Table("faithfulness", f"Faithfulness, {group.name}", columns, rows, notes, best=0 if rows else None)
+
+
+def _shared_texts(group: Group) -> list[str]:
+    """What a reader must know of test rows whose text the model was trained on."""
+    data = next((model.results.get("data") or {} for model in group.models.values()), {})
+    count = (data.get("texts_shared") or {}).get("train, test", 0)
+    if not count:
+        return []
+    rows = counted(count, "test row")
+    return [f"{rows} of {data['rows']['test']:,} before any limit have a text that is in the training data too."]
 
 
 def _models(analysis: Analysis) -> str:

@@ -169,8 +169,7 @@ def _add_fault(faults: Faults, value: Any, column: str, number: int) -> None:
 def _label_cell(value: Any, column: str, number: int, faults: Faults) -> Any:
     """A cell that may hold a label; None, and a fault, for another."""
     if isinstance(value, str):
-        damage = _damage(value)
-        if damage is None:
+        if value.isascii() or (damage := _damage(value)) is None:
             return value
         faults.add(number, f"with a damaged label in {column!r}", f"has {damage} in {column!r}; mend or drop it")
         return None

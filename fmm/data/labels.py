@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -338,21 +339,25 @@ def label_column(cells: Sequence[Any]) -> LabelColumn:
     An empty cell is no label. Neither is nan among numbers, which is what numpy writes where there is none; among
     names it is a name.
     """
-    texts = ["" if cell is None else _cell_text(cell) for cell in cells]
-    values = [normalised(text) for text in texts]
-    named = [value for value in set(values) if value and value.casefold() != "nan"]
+    texts = [cell if isinstance(cell, str) else _cell_text(cell) for cell in cells]
+    counts = Counter(texts)  # of many rows few spellings: each is looked at once
+    values = {text: normalised(text) for text in counts}
+    named = [value for value in set(values.values()) if value and value.casefold() != "nan"]
     numbers = bool(named) and all(_NUMBER.fullmatch(value) for value in named)
     missing = {"", "nan"} if numbers or not named else {""}
-    labels = [None if value.casefold() in missing else without_fraction(value) for value in values]
-    respelt = sum(text.strip(" \t\r\n") != value for text, value in zip(texts, values))
+    labels = {text: None if value.casefold() in missing else without_fraction(value) for text, value in values.items()}
+    respelt = sum(count for text, count in counts.items() if text.strip(" \t\r\n") != values[text])
     forms: dict[str, set[str]] = {}
-    for text, label in zip(texts, labels):
+    for text, label in labels.items():
         if label is not None:
             forms.setdefault(label, set()).add(without_fraction(text.strip(" \t\r\n")))
-    return LabelColumn(labels, respelt, {label: len(seen) for label, seen in forms.items() if len(seen) > 1})
+    merged = {label: len(seen) for label, seen in forms.items() if len(seen) > 1}
+    return LabelColumn([labels[text] for text in texts], respelt, merged)
 
 
 def _cell_text(cell: Any) -> str:
+    if cell is None:
+        return ""
     return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell)
 
 

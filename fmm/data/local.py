@@ -114,9 +114,8 @@ def _read(path: Path, dataset: Mapping[str, Any], option: str, quoting: str | No
 
 def _check_quantities(rows: FileRows) -> None:
     """Refuse labels that are numbers with a fraction: quantities, not classes."""
-    numbers = [
-        number for number, label in enumerate(rows.labels, start=1) if re.fullmatch(r"-?\d+\.\d+(e[+-]?\d+)?", label)
-    ]
+    fractions = {label for label in set(rows.labels) if re.fullmatch(r"-?\d+\.\d+(e[+-]?\d+)?", label)}
+    numbers = [number for number, label in enumerate(rows.labels, start=1) if label in fractions] if fractions else []
     if numbers:
         others = f" ({counted(len(numbers), 'row')} like it)" if len(numbers) > 1 else ""
         raise FmmError(

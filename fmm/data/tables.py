@@ -294,7 +294,7 @@ def _filled_records(reader: Any, path: Path, skipped: int) -> Iterator[tuple[int
     number = 0  # the header's
     try:
         for values in reader:
-            if any(value.strip() for value in values) or len(values) > 1:
+            if len(values) > 1 or any(value.strip() for value in values):
                 yield reader.line_num + skipped, values
                 number += 1
     except csv.Error as error:

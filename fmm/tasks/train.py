@@ -6,6 +6,8 @@ import math
 import os
 import shutil
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import torch
 from omegaconf import DictConfig
 from safetensors import SafetensorError
 
-from fmm import metrics
+from fmm import metrics, team
 from fmm.checkpoints import BEST, LAST, AtomicCheckpointIO, EpochHistory, checkpoint_callbacks, resumable, say
 from fmm.data.labels import target_label
 from fmm.draws import Draw
@@ -24,9 +26,11 @@ from fmm.models.weights import Loading
 from fmm.records import Record, Run
 from fmm.report.training import draw_random_masking
 from fmm.tasks import forecast, random_masking
-from fmm.tasks.common import check_training, container, datamodule, is_main_process, quiet_transformers, train_run
+from fmm.tasks.common import check_training, container, datamodule, quiet_transformers, train_run
 from fmm.tracking import tracker
 from fmm.trainer import build_trainer, check_trainer, interruptible
+
+Company = Callable[[DictConfig, str], AbstractContextManager[None]]
 
 # What a record says of the fit; kept where only the test is done again.
 _FITTED = ("history", "best_epoch", "steps", "precision", "device", "devices", "loading")
@@ -41,9 +45,6 @@ def run(cfg: DictConfig) -> Record | None:
     # training has no use for the target, but a later task would refuse it
     target_label(container(cfg.target), data.info.label_names)
     job = train_run(cfg, data.training_fingerprint)
-    if not is_main_process():  # one of DDP's helpers: it only fits
-        _fit(cfg, job, data, *_prepare(cfg, data)[:2])
-        return None
     if cfg.dry_run:
         model, _, _ = _prepare(cfg, data)
         print(forecast.training(cfg, data, model))
@@ -108,8 +109,28 @@ def _module(cfg: DictConfig, data: Any, model: Any, tokenizer: Any) -> MaskedFin
     )
 
 
-def _fit(cfg: DictConfig, job: Run, data: Any, model: Any, tokenizer: Any, logger: Any = None) -> dict[str, Any]:
-    """Run all epochs and put the best epoch's weights into `model`. Returns what the record says of it."""
+def take_part(cfg: DictConfig, join: Company) -> None:
+    """Fit with the main process, in another one: what it has decided, and nothing else."""
+    quiet_transformers()
+    data = datamodule(cfg)
+    job = train_run(cfg, data.training_fingerprint)
+    model, tokenizer, _ = _prepare(cfg, data)
+    _fit(cfg, job, data, model, tokenizer, company=join)
+
+
+def _fit(
+    cfg: DictConfig,
+    job: Run,
+    data: Any,
+    model: Any,
+    tokenizer: Any,
+    logger: Any = None,
+    company: Company = team.lead,
+) -> dict[str, Any]:
+    """Run all epochs and put the best epoch's weights into `model`. Returns what the record says of it.
+
+    `company` brings the processes of a fit together once they know what they fit, and parts them.
+    """
     module = _module(cfg, data, model, tokenizer)
     directory = job.directory / "checkpoints"
     history = EpochHistory(job.directory / "train.log", list(data.info.metrics))
@@ -122,8 +143,9 @@ def _fit(cfg: DictConfig, job: Run, data: Any, model: Any, tokenizer: Any, logge
         plugins=[AtomicCheckpointIO()],
     )
     last_path = directory / LAST
-    with interruptible():
-        if resumable(last_path):
+    resumes = resumable(last_path)  # before the others look: a damaged one is gone by then
+    with company(cfg, f"run {job.key} {'from ' + LAST if resumes else 'from its start'}"), interruptible():
+        if resumes:
             print(f"continuing an interrupted run from {last_path}", flush=True)
             trainer.fit(module, datamodule=data, ckpt_path=str(last_path), weights_only=True)
         else:

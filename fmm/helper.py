@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import time
 import traceback
 import warnings
 from collections.abc import Iterator

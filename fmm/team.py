@@ -80,6 +80,11 @@ def place(environment: Mapping[str, str] = os.environ) -> Place:
     return Place()
 
 
+def starts_processes() -> bool:
+    """Whether the processes of this machine were started here, not by a launcher."""
+    return place().starts or FIT_STORE in os.environ
+
+
 class CommandStore:
     """What the first of launched processes tells the others, beside the fits: where each is met, and the end."""
 
@@ -229,8 +234,8 @@ def _check_count(here: Place, count: int, per_machine: int) -> None:
         return
     if count > per_machine and not here.launched:
         raise FmmError(
-            f"trainer.num_nodes={count // per_machine} needs a process on every machine: start the command with srun or torchrun, or "
-            "on each machine with its NODE_RANK, and MASTER_ADDR and MASTER_PORT of the first"
+            f"trainer.num_nodes={count // per_machine} needs a process on every machine: start the command by srun or "
+            "torchrun, or on each machine with its NODE_RANK, and MASTER_ADDR and MASTER_PORT of the first"
         )
     if here.launched and CommandStore.current is None:
         raise FmmError("several processes were launched, but not by the command line; start run.py in all of them")

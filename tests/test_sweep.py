@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import errno
 import re
+import signal
 import threading
 from pathlib import Path
 
 import pytest
 
-from fmm.sweep import new_directory, sweep_name
+from fmm.sweep import new_directory, summarise, sweep_name
 
 
 @pytest.fixture
 def jobs_run(monkeypatch):
     """Replace the tasks; those of `dataset=cola` raise, and `rte` with seed 1 is interrupted.
+
+    `mrpc` is sent a SIGTERM, and `qqp` exits as submitit does after it has put a job back into the queue.
 
     The list holds (dataset, seed, sweep).
     """
@@ -27,6 +30,10 @@ def jobs_run(monkeypatch):
             raise KeyboardInterrupt
         if cfg.dataset.name == "cola":
             raise RuntimeError("the disk is on fire")
+        if cfg.dataset.name == "mrpc":
+            signal.raise_signal(signal.SIGTERM)
+        if cfg.dataset.name == "qqp":
+            raise SystemExit(-1)
 
     monkeypatch.setattr("fmm.tasks.run_task", run)
     return started
@@ -77,14 +84,10 @@ def test_a_job_that_raises_fails_alone(cli, jobs_run, tmp_path):
     assert "2 of 4 jobs done" in (sweep / "summary.txt").read_text()
 
 
-def test_ddp_in_a_sweep_is_refused_with_advice(cli, jobs_run, tmp_path):
+def test_a_sweeps_jobs_may_train_on_several_processes(cli, jobs_run):
     for trainer in ("trainer=ddp_cpu2", "trainer.devices=2"):
-        done = cli(["-m", "seed=0,1", trainer])
-        assert done.code == 1
-        assert done.err.startswith("error: ") and done.err.count("\n") == 1
-        assert "cannot run inside a sweep" in done.err and "one process per job" in done.err
-    assert not jobs_run
-    assert list(tmp_path.iterdir()) == []
+        assert cli(["-m", "seed=0,1", trainer]).code == 0
+    assert len(jobs_run) == 4
 
 
 def test_directories_stay_short_whatever_is_swept(cli, jobs_run, tmp_path):
@@ -137,3 +140,32 @@ def test_a_failing_job_says_why_at_once(cli, jobs_run, tmp_path):
     before_the_summary = done.out.split("1 of 3 jobs done")[0]
     assert "job 0 failed: RuntimeError: the disk is on fire" in before_the_summary
     assert "job 1 failed: unknown dataset 'broken'" in before_the_summary
+
+
+def test_sigterm_ends_a_sweep_and_a_single_run_with_143(cli, jobs_run, tmp_path):
+    done = cli(["-m", "dataset=toy,mrpc,toy"])
+    assert done.code == 143 and len(jobs_run) == 2
+    assert "terminated by SIGTERM: the same command continues" in done.err
+    assert (only_sweep(tmp_path) / "1" / "FAILED").read_text() == "terminated by SIGTERM: the same command continues\n"
+    alone = cli(["dataset=mrpc"])
+    assert alone.code == 143 and "Traceback" not in alone.err
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_job_that_submitit_put_back_into_the_queue_waits(cli, jobs_run, tmp_path, monkeypatch):
+    monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")
+    assert cli(["-m", "dataset=qqp", "hydra.sweep.dir=s"]).code == -1  # its exit status passes
+    assert (tmp_path / "s" / "0" / "WAITING").exists() and not (tmp_path / "s" / "0" / "FAILED").exists()
+    assert summarise(tmp_path / "s", [["dataset=qqp"]]) == 1
+    assert "waiting  dataset=qqp\n     put back into the queue" in (tmp_path / "s" / "summary.txt").read_text()
+    monkeypatch.setattr("fmm.tasks.run_task", lambda cfg: print("going on"))
+    assert cli(["-m", "dataset=qqp", "hydra.sweep.dir=s"]).code == 0
+    assert not (tmp_path / "s" / "0" / "WAITING").exists()
+    log = (tmp_path / "s" / "0" / "job.log").read_text()
+    assert log.index("working on qqp") < log.index("put back into the queue") < log.index("going on")
+
+
+def test_an_exit_elsewhere_is_a_failed_job_and_the_next_one_runs(cli, jobs_run):
+    done = cli(["-m", "dataset=qqp,toy"])
+    assert done.code == 1 and [name for name, *_ in jobs_run] == ["qqp", "toy"]
+    assert "job 0 failed: SystemExit: -1" in done.out

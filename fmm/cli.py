@@ -13,7 +13,8 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from fmm.errors import FmmError, of_disk, unknown
+from fmm import interruption
+from fmm.errors import FmmError, of_disk
 
 EXAMPLES = """\
   python run.py task=train dataset=toy                       a masked model in a minute, offline
@@ -22,85 +23,61 @@ EXAMPLES = """\
   python run.py -m task=racu dataset=sst2 measure=grad_l2,loo_sign seed=0,1,2
   python run.py task=report output_dir=outputs               which measure to trust, as a page"""
 
-FLAGS = (
-    "--cfg",
-    "--info",
-    "--config-dir",
-    "--config-name",
-    "--config-path",
-    "--package",
-    "--resolve",
-    "--run",
-    "--multirun",
-)
-VALUED = ("--cfg", "-c", "--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp", "--package", "-p")
-PASSED_ON = ("--hydra-help", "--version", "--shell-completion", "-sc", "--experimental-rerun", "--info", "-i")
-
 
 def main(conf: Path, argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: this process's) with the configuration folder `conf`.
 
-    Returns the exit status: 0, 1 for a mistake or a failed job, 130 for an interruption.
+    Returns the exit status: 0, 1 for a mistake or a failed job, 130 for Ctrl-C, 143 for SIGTERM.
     A mistake is printed as one sentence; FMM_DEBUG=1 adds the traceback.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if any(argument in ("-h", "--help") for argument in arguments):
-        print(help_page(conf))
-        return 0
     try:
-        return _run(conf, arguments)
+        with interruption.terminations():
+            return _run(conf, arguments)
     except FmmError as error:
         return report(error)
     except OSError as error:
         if (sentence := of_disk(error)) is None:
             raise
         return report(sentence)
-    except KeyboardInterrupt:
-        print("\ninterrupted: the same command continues", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        print(f"\n{interruption.said(error)}", file=sys.stderr)
+        return interruption.exit_status(error)
 
 
 def _run(conf: Path, arguments: list[str]) -> int:
-    from fmm import grid, overrides, sweep
-    from fmm.conf import Conf
+    if any(argument in ("-h", "--help") for argument in arguments):
+        print(help_page(conf))
+        return 0
+    if (odd := next((word for word in arguments if not _is_text(word)), None)) is not None:
+        raise FmmError(f"{odd!a} holds bytes that are no UTF-8 text; give it in UTF-8")
+    import hydra
 
-    flags, settings = split_flags(arguments)
-    settings = [overrides.quote(setting) for setting in settings]
-    chosen = Conf(conf)
-    if not any(flag.split("=")[0] in PASSED_ON for flag in flags):
-        parsed = overrides.parse(settings)
-        if is_multirun(flags, settings):
-            grid.check_sweep(chosen, parsed)
-            settings = sweep.with_directory(settings)
-        else:
-            overrides.check_single(chosen, parsed)
-    return sweep.hydra_main(conf, [*flags, *settings])
+    from fmm import flags, grid, overrides, sweep
+
+    if "--version" in arguments:
+        print(f"Hydra {hydra.__version__}")
+        return 0
+    line = flags.read(conf, arguments)
+    if line.help:
+        print(help_page(conf))
+        return 0
+    settings = [overrides.quote(setting) for setting in line.settings]
+    with sweep.hydras_errors(settings):
+        if line.runs:
+            parsed = overrides.parse(settings)
+            chosen = overrides.with_searchpath(line.conf, parsed)
+            if line.multirun or "hydra.mode=MULTIRUN" in settings:
+                grid.check_sweep(chosen, parsed)
+                settings = sweep.with_directory(settings)
+            else:
+                overrides.check_single(chosen, parsed)
+        return sweep.hydra_main(conf, [*line.words, *settings])
 
 
-def is_multirun(flags: Sequence[str], settings: Sequence[str]) -> bool:
-    """Return whether the command line asks for one job per combination of values."""
-    return "-m" in flags or "--multirun" in flags or "hydra.mode=MULTIRUN" in settings
-
-
-def split_flags(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split a command line into Hydra's flags (with their values) and the `key=value` settings."""
-    flags: list[str] = []
-    settings: list[str] = []
-    words = iter(arguments)
-    for word in words:
-        if not word.startswith("-"):
-            settings.append(word)
-            continue
-        name = word.split("=")[0]
-        if name.startswith("--") and name not in (*FLAGS, *PASSED_ON):
-            options = ("--multirun", "--help", "--cfg", "--config-dir")
-            if "=" in word:
-                raise FmmError(f"{word!r} starts with dashes; settings have none: {word.lstrip('-')}")
-            raise unknown("flag", name, options)
-        flags.append(word)
-        if name in VALUED and "=" not in word:
-            flags.append(next(words, ""))
-    return flags, settings
+def _is_text(word: str) -> bool:
+    """Whether a word could be decoded: what could not stands in it as half surrogates, which no file takes."""
+    return not any("\ud800" <= character <= "\udfff" for character in word)
 
 
 def report(error: FmmError) -> int:

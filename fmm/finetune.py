@@ -109,9 +109,17 @@ class MaskedFineTuning(LightningModule):
         self._losses.append(loss.detach())
         return loss
 
+    def losses(self) -> Tensor:
+        """Loss of each of the epoch's batches so far, on this process's share of the rows [N]."""
+        return torch.stack(self._losses) if self._losses else torch.zeros(0)
+
+    def resume_losses(self, losses: Tensor) -> None:
+        """Take up the losses of an interrupted epoch [N]."""
+        self._losses = list(losses.unbind())
+
     def train_loss(self) -> float:
         """Mean loss of the epoch so far, on this process's share of the rows."""
-        return float(torch.stack(self._losses).mean()) if self._losses else float("nan")
+        return float(self.losses().mean())
 
     def on_train_epoch_end(self) -> None:
         """Log the epoch's mean loss; once an epoch, as logging each step would cost more than masking.

@@ -19,11 +19,17 @@ from hydra.errors import HydraException
 from fmm.conf import Conf
 from fmm.errors import FmmError, unknown
 from fmm.schema import check_measure, check_task, check_value, declared, is_numbered
-from fmm.setting import shown
+from fmm.setting import Setting, listed, shown, whole
 from fmm.settings import check_declared, check_settings, resolved, unfolded
 
 # Values that are a person's own words or paths, in which Hydra's grammar must not look for lists and sweeps.
 TEXT_KEYS = ("text", "text_pair")
+
+# Keys of Hydra's that take what they should not, and then end in a traceback or mean something else.
+HYDRA = {
+    "hydra.verbose": Setting(str, form="true, false or the name of a logger", other=listed(Setting(str), least=1)),
+    "hydra.sweeper.max_batch_size": whole(1, null=True),
+}
 
 
 def quote(argument: str) -> str:
@@ -54,7 +60,8 @@ def parse(arguments: Sequence[str]) -> list[Override]:
     overrides = []
     for argument in arguments:
         if "=" not in argument and not argument.startswith("~"):
-            raise FmmError(f"{argument!r} sets nothing: write it as {argument.lstrip('-')}=<value>, without a space")
+            name = argument.strip("- ") or "<key>"
+            raise FmmError(f"{argument!r} sets nothing: write it as {name}=<value>, without a space")
         try:
             overrides += OverridesParser.create().parse_overrides([argument])
         except HydraException as error:
@@ -63,6 +70,12 @@ def parse(arguments: Sequence[str]) -> list[Override]:
                 f"{argument!r} cannot be read ({reason}): quote values with special characters, such as key='\"a,b\"'"
             ) from error
     return overrides
+
+
+def with_searchpath(conf: Conf, overrides: Sequence[Override]) -> Conf:
+    """The folders, with those that the overrides give by `hydra.searchpath`. Raises `FmmError`."""
+    places = [override for override in overrides if override.key_or_group == "hydra.searchpath"]
+    return conf.with_searchpath(_value(places[-1])) if places else conf
 
 
 def check_single(conf: Conf, overrides: Sequence[Override]) -> None:
@@ -82,6 +95,9 @@ def check_job(conf: Conf, arguments: tuple[str, ...]) -> dict[str, Any]:
     overrides = OverridesParser.create().parse_overrides(list(arguments))
     chosen = [override for override in overrides if override.key_or_group in conf.groups]
     others = [o for o in overrides if o not in chosen and not re.match(r"hydra[./]|hydra$", o.key_or_group)]
+    for override in overrides:
+        if override.key_or_group in HYDRA and "${" not in str(override.input_line):
+            HYDRA[override.key_or_group].check(override.key_or_group, _value(override))
     for override in chosen:
         check_option(override, conf.groups[override.key_or_group])
     flat = _chosen(conf, tuple(str(override.input_line) for override in chosen))

@@ -102,6 +102,15 @@ def atomic_path(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def remove_drafts(directory: Path) -> None:
+    """Remove what killed processes were writing in a directory that this process holds the lock of."""
+    for draft in directory.rglob("*.tmp"):
+        if draft.is_dir():
+            shutil.rmtree(draft, ignore_errors=True)
+        else:
+            draft.unlink(missing_ok=True)
+
+
 def _unwritable(path: Path, error: OSError) -> FmmError:
     return FmmError(f"could not write {path}: {error.strerror or error}; free space or choose another output_dir")
 
@@ -179,6 +188,7 @@ class Run:
             raise _unwritable(self.directory, error) from error
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
+            remove_drafts(self.directory)
             yield
         finally:
             with contextlib.suppress(OSError):

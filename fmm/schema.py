@@ -141,6 +141,7 @@ _TRAINER: dict[str, Setting] = {
     "gradient_clip_val": number(0, 1e9, null=True),
     "gradient_clip_algorithm": choice("norm", "value", null=True),
     "accumulate_grad_batches": whole(1, 65_536),
+    "save_every_minutes": number(0, 100_000, null=True),
     "deterministic": choice("true", "false", "warn"),
     "benchmark": flag(null=True),
     "log_every_n_steps": whole(0, 10**9, null=True),

@@ -27,7 +27,7 @@ def resolved(cfg: DictConfig, prefix: str = "") -> dict[str, Any]:
         key = f"{prefix}{name!s}"
         try:
             value = cfg[name]
-            if isinstance(value, DictConfig) and len(value) and not _is_map(key):
+            if isinstance(value, DictConfig) and len(value) and declared(key) is None:
                 flat |= resolved(value, f"{key}.")
             else:
                 flat[key] = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
@@ -37,12 +37,6 @@ def resolved(cfg: DictConfig, prefix: str = "") -> dict[str, Any]:
             reason = "it refers to itself" if isinstance(error, RecursionError) else first_line(error)
             raise FmmError(f"{key}={_raw(cfg, name)} cannot be resolved ({reason}); give a value") from error
     return flat
-
-
-def _is_map(key: str) -> bool:
-    """Whether a key takes a map as its value, of which the names are a person's own."""
-    setting = declared(key)
-    return setting is not None and setting.kind is dict
 
 
 def _raw(cfg: DictConfig, name: Any) -> str:
@@ -161,12 +155,12 @@ def settled(cfg: DictConfig) -> DictConfig:
 
 
 def unfolded(key: str, value: Any) -> dict[str, Any]:
-    """A value that may be a section, as full keys.
+    """A value that may be a section, as full keys; a declared key has what it is given as its value, a map too.
 
     >>> unfolded("data", {"num_workers": 2, "more": {"path": "a"}})
     {'data.num_workers': 2, 'data.more.path': 'a'}
     """
-    if not isinstance(value, Mapping) or _is_map(key):
+    if not isinstance(value, Mapping) or declared(key) is not None:
         return {key: value}
     return {full: inner for name in value for full, inner in unfolded(f"{key}.{name}", value[name]).items()}
 

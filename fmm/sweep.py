@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import secrets
 import sys
 import time
@@ -15,13 +16,18 @@ from typing import Any, TextIO
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
+from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
+from fmm import interruption
 from fmm.errors import FmmError, first_line, of_disk
 from fmm.settings import settled
 
 SWEEP_KEY = "hydra.sweep.dir"
+FAILED, WAITING = "FAILED", "WAITING"  # the marks of a job that is not done, with the reason in a line
+REQUEUED = "put back into the queue; it goes on when the scheduler starts it again"
 PLUGINS = str(Path(__file__).parent / "plugins")  # Hydra finds plugins in the namespace `hydra_plugins` only
 log = logging.getLogger(__name__)
 
@@ -42,6 +48,29 @@ def hydra_main(conf: Path, arguments: Sequence[str]) -> int:
     finally:
         sys.argv = before
     return 0
+
+
+@contextlib.contextmanager
+def hydras_errors(settings: Sequence[str]) -> Iterator[None]:
+    """Make one sentence of what Hydra itself stops at, with the settings of Hydra's; a task's errors end elsewhere."""
+    mine = [setting for setting in settings if setting.lstrip("+~").startswith("hydra")]
+    key = "HYDRA_FULL_ERROR"  # without it Hydra prints its errors and exits by itself
+    before = os.environ.get(key)
+    os.environ[key] = "1"
+    try:
+        yield
+    except FmmError:
+        raise
+    except Exception as error:
+        if of_disk(error) or not (mine or isinstance(error, HydraException | OmegaConfBaseException)):
+            raise
+        cause = error.__cause__ or error
+        said = f"{type(cause).__name__}: {first_line(cause)}"
+        raise FmmError(f"Hydra stops at {' '.join(mine) or 'these settings'} ({said}); mend or leave it out") from error
+    finally:
+        os.environ.pop(key)
+        if before is not None:
+            os.environ[key] = before
 
 
 def run_job(cfg: DictConfig) -> None:
@@ -110,21 +139,31 @@ class Tee:
 
 @contextlib.contextmanager
 def job_directory(directory: Path, arguments: Sequence[str], cfg: DictConfig) -> Iterator[None]:
-    """Keep what a job prints and logs in `directory`/job.log; an exception leaves its traceback there and FAILED."""
+    """Keep what a job prints and logs in `directory`/job.log; an exception leaves its traceback there and FAILED.
+
+    A job that its launcher puts back into the queue leaves WAITING, and the launcher's SystemExit passes.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     # Written first and removed at the end, so that a killed job is not taken for a done one.
     mark_failed(directory, FmmError("it did not finish: it still runs, or was killed"))
+    (directory / WAITING).unlink(missing_ok=True)
     (directory / "overrides.txt").write_text("".join(f"{argument}\n" for argument in arguments), encoding="utf-8")
     (directory / "config.yaml").write_text(OmegaConf.to_yaml(cfg), encoding="utf-8")
-    with (directory / "job.log").open("w", encoding="utf-8", buffering=1) as file:
+    with (directory / "job.log").open("a", encoding="utf-8", buffering=1) as file:  # a requeued job keeps its log
+        file.write(f"== started {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
         handler = logging.StreamHandler(file)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logging.getLogger().addHandler(handler)
         try:
             with contextlib.redirect_stdout(Tee(sys.stdout, file)), contextlib.redirect_stderr(Tee(sys.stderr, file)):
                 yield
-            (directory / "FAILED").unlink()
+            (directory / FAILED).unlink()
         except BaseException as error:
+            if _requeued(error):
+                file.write(f"{REQUEUED}\n")
+                (directory / WAITING).write_text(f"{REQUEUED}\n", encoding="utf-8")
+                (directory / FAILED).unlink()
+                raise
             traceback.print_exception(error, file=file)
             shown = of_disk(error, cfg.get("output_dir")) or error
             mark_failed(directory, shown)
@@ -136,27 +175,45 @@ def job_directory(directory: Path, arguments: Sequence[str], cfg: DictConfig) ->
             logging.getLogger().removeHandler(handler)
 
 
+def _requeued(error: BaseException) -> bool:
+    """Whether this is how submitit leaves a job that it has put back into the queue."""
+    return isinstance(error, SystemExit) and "SUBMITIT_EXECUTOR" in os.environ
+
+
 def mark_failed(directory: Path, error: BaseException) -> None:
     """Write the mark of a failed job: one line that says why."""
-    (directory / "FAILED").write_text(f"{why(error)}\n", encoding="utf-8")
+    (directory / FAILED).write_text(f"{why(error)}\n", encoding="utf-8")
 
 
 def why(error: BaseException) -> str:
     """Return in one line what an error says."""
     if isinstance(error, KeyboardInterrupt):
-        return "interrupted: the same command continues"
-    return str(error) if isinstance(error, FmmError) else f"{type(error).__name__}: {first_line(error)}"
+        return interruption.said(error)
+    if isinstance(error, FmmError):
+        return str(error)
+    reason = f"{type(error).__name__}: {first_line(error)}"
+    # submitit's own: the time is up, and may not be given again
+    return f"{reason}: the same command continues" if type(error).__module__.startswith("submitit.") else reason
+
+
+def _undone(directory: Path) -> tuple[str, str] | None:
+    """The state of a job that is not done, and why; None for one that is done."""
+    for name, state in ((FAILED, "FAILED"), (WAITING, "waiting")):
+        if (directory / name).exists():
+            return state, (directory / name).read_text(encoding="utf-8").strip()
+    if not (directory / "job.log").exists():
+        return "FAILED", "it never started"
+    return None
 
 
 def summarise(directory: Path, jobs: Sequence[Sequence[str]]) -> int:
-    """Print what became of every job of a sweep, leave it as summary.txt, and return how many failed."""
+    """Print what became of every job of a sweep, leave it as summary.txt, and return how many are not done."""
     lines = []
     for number, job in enumerate(jobs):
-        mark = directory / str(number) / "FAILED"
-        if mark.exists():
-            lines.append(f"  {number}  FAILED  {' '.join(job)}\n     {mark.read_text(encoding='utf-8').strip()}")
-        elif not (directory / str(number) / "job.log").exists():
-            lines.append(f"  {number}  FAILED  {' '.join(job)}\n     it never started")
+        undone = _undone(directory / str(number))
+        if undone is not None:
+            state, reason = undone
+            lines.append(f"  {number}  {state}  {' '.join(job)}\n     {reason}")
     done = f"{len(jobs) - len(lines)} of {len(jobs)} jobs done in {directory}"
     text = "\n".join([done, *lines])
     (directory / "summary.txt").write_text(text + "\n", encoding="utf-8")

@@ -33,6 +33,9 @@ class Tracker:
         """Return the logger for Lightning's Trainer, or None."""
         return None
 
+    def epochs(self, rows: Sequence[Row]) -> None:
+        """Show the rows of all epochs so far, where Lightning's logger does not."""
+
     def curve(self, name: str, rows: Sequence[Row]) -> None:
         """Show rows of numbers against their `masking_ratio`."""
 
@@ -61,14 +64,9 @@ class CsvTracker(Tracker):
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def lightning_logger(self) -> Any:
-        """Return Lightning's CSV logger."""
-        import warnings
-
-        from pytorch_lightning.loggers import CSVLogger
-
-        warnings.filterwarnings("ignore", ".*Experiment logs directory .* exists and is not empty.*")
-        return CSVLogger(self.directory, name="logs", version="")
+    def epochs(self, rows: Sequence[Row]) -> None:
+        """Write `metrics.csv`, whole after every epoch: Lightning's own would forget those before an interruption."""
+        self.curve("metrics", rows)
 
     def curve(self, name: str, rows: Sequence[Row]) -> None:
         """Write `<name>.csv`."""

@@ -7,7 +7,6 @@ import inspect
 import logging
 import signal
 import sys
-import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,12 +14,17 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning import Callback, Trainer
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
+from pytorch_lightning.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
+from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 
 from fmm.errors import FmmError, first_line, unknown
+from fmm.interruption import SignalsPutOff, Terminated
 from fmm.schema import TRAINER_RESERVED
 
+OWN_OPTIONS = ("save_every_minutes",)  # keys of conf/trainer that are not Lightning's
 NOISE = (
+    ".*The `srun` command is available on your system but is not used.*",  # a login node, or Slurm's job of one process
+    ".*ended before the epoch ended and your dataloader is not resumable.*",  # a resumed run skips the batches done
     ".*does not have many workers.*",
     ".*Checkpoint directory .* exists and is not empty.*",
     ".*number of training batches .* is smaller than the logging interval.*",
@@ -54,7 +58,7 @@ def build_trainer(
             max_epochs=max_epochs,
             callbacks=list(callbacks),
             logger=logger or False,  # None would make Lightning choose one
-            plugins=list(plugins) or None,
+            plugins=[*plugins, *_environment()] or None,
             inference_mode=False,
             use_distributed_sampler=False,
         )
@@ -65,6 +69,13 @@ def build_trainer(
         raise FmmError(f"Lightning refuses these options of trainer ({first_line(error)}): {given}") from error
 
 
+def _environment() -> list[Any]:
+    """Lightning's view of Slurm without its own requeueing, which would hide SIGTERM; none outside of Slurm."""
+    if SLURMEnvironment.detect() and not TorchElasticEnvironment.detect():  # the latter is chosen first
+        return [SLURMEnvironment(auto_requeue=False)]
+    return []
+
+
 def check_trainer(cfg: DictConfig) -> None:
     """Refuse options of `trainer` that no Trainer can be built with, before anything is read or trained."""
     build_trainer(cfg, callbacks=[], logger=None, max_epochs=1)
@@ -73,6 +84,7 @@ def check_trainer(cfg: DictConfig) -> None:
 def trainer_options(settings: dict[str, Any]) -> dict[str, Any]:
     """Return the Trainer's arguments of the group `trainer`, with `auto` resolved for this machine."""
     known = [name for name in inspect.signature(Trainer).parameters if name not in TRAINER_RESERVED]
+    known += OWN_OPTIONS
     for name in settings:
         if name in TRAINER_RESERVED:
             key = TRAINER_RESERVED[name]
@@ -81,6 +93,7 @@ def trainer_options(settings: dict[str, Any]) -> dict[str, Any]:
             )
         if name not in known:
             raise unknown("option of trainer", name, known)
+    settings = {name: value for name, value in settings.items() if name not in OWN_OPTIONS}
     accelerator = resolved_accelerator(str(settings.get("accelerator", "auto")))
     terminal = sys.stdout.isatty() and sys.stderr.isatty()
     defaults = {
@@ -154,18 +167,18 @@ def quiet() -> None:
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Let Ctrl-C in a fit be a KeyboardInterrupt, and the next one be heard.
+def interruptible() -> Iterator[SignalsPutOff]:
+    """Put signals off while a fit is under way; the fit's callback handles them once the state is saved.
 
-    Lightning turns it into SystemExit(1), which looks like a job that failed, and ignores SIGINT from then on.
+    Lightning turns a KeyboardInterrupt into SystemExit(1), which looks like a job that failed, and SIGTERM into a
+    SystemExit without a status, which looks like one that is done: here both are what they were.
     """
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    except SystemExit as stop:
-        if isinstance(stop.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt from stop
-        raise
-    finally:
-        if threading.current_thread() is threading.main_thread():  # handlers can be set there only
-            signal.signal(signal.SIGINT, handler)
+    with SignalsPutOff() as signals:
+        try:
+            yield signals
+        except SIGTERMException as stop:
+            raise Terminated(signal.SIGTERM) from stop
+        except SystemExit as stop:
+            if isinstance(stop.__context__, KeyboardInterrupt):
+                raise stop.__context__ from None
+            raise

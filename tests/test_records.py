@@ -75,3 +75,16 @@ def test_place_that_cannot_be_written_is_a_sentence(tmp_path):
         pass
     with pytest.raises(FmmError, match="choose another output_dir"):
         run.write_text("a.txt", "a")
+
+
+def test_what_killed_processes_were_writing_is_removed_by_the_next_run(tmp_path):
+    run = records.open_run(tmp_path, "train", "toy", "tiny", {"seed": 0})
+    half_model = run.directory / ".model.123.tmp"
+    half_model.mkdir(parents=True)
+    (half_model / "model.safetensors").write_bytes(b"half")
+    (run.directory / "checkpoints").mkdir()
+    (run.directory / "checkpoints" / "last.ckpt.tmp").write_bytes(b"half")
+    (run.directory / "checkpoints" / "last.ckpt").write_bytes(b"whole")
+    with run.lock():
+        left = [path.name for path in run.directory.rglob("*") if path.is_file() or path.name.startswith(".")]
+    assert left == ["last.ckpt"]

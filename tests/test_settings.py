@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
@@ -97,6 +99,27 @@ def take_or_refuse(key, setting, given):
     assert (given is None and setting.null) or any(kind.is_kind(given) or kind.choices for kind in kinds)
     if isinstance(given, int | float) and setting.kind in (int, float):
         assert setting.low <= given <= setting.high
+
+
+@pytest.mark.parametrize("key", sorted(key for key in SETTINGS if "*" not in key))
+def test_a_map_or_a_list_is_not_taken_for_one_value(conf, key):
+    setting = SETTINGS[key]
+    kinds = {kind.kind for kind in (setting, setting.other, setting.other and setting.other.other) if kind}
+    for value, kind in (({"a": 1}, dict), ({}, dict), ([{"a": [1]}], list)):
+        nested: Any = value
+        for name in reversed(key.split(".")):
+            nested = {name: nested}
+        flat = resolved(OmegaConf.create(nested))
+        if kind not in kinds or not value:
+            with pytest.raises(FmmError, match=re.escape(key)) as caught:
+                check_settings(flat, conf.measures)
+            assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("line", ["seed={a: 1}", "++seed={a: 1}", "training={batch_size: {a: 1}}", "seed={}"])
+def test_a_map_for_one_value_is_refused_on_the_command_line(conf, line):
+    with pytest.raises(FmmError, match="is not a whole number"):
+        overrides.check_single(conf, overrides.parse([line]))
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import errno
 import re
+import signal
 import threading
 from pathlib import Path
 
 import pytest
 
-from fmm.sweep import new_directory, sweep_name
+from fmm.sweep import new_directory, summarise, sweep_name
 
 
 @pytest.fixture
 def jobs_run(monkeypatch):
     """Replace the tasks; those of `dataset=cola` raise, and `rte` with seed 1 is interrupted.
+
+    `mrpc` is sent a SIGTERM, and `qqp` exits as submitit does after it has put a job back into the queue.
 
     The list holds (dataset, seed, sweep).
     """
@@ -27,6 +30,10 @@ def jobs_run(monkeypatch):
             raise KeyboardInterrupt
         if cfg.dataset.name == "cola":
             raise RuntimeError("the disk is on fire")
+        if cfg.dataset.name == "mrpc":
+            signal.raise_signal(signal.SIGTERM)
+        if cfg.dataset.name == "qqp":
+            raise SystemExit(-1)
 
     monkeypatch.setattr("fmm.tasks.run_task", run)
     return started
@@ -137,3 +144,32 @@ def test_a_failing_job_says_why_at_once(cli, jobs_run, tmp_path):
     before_the_summary = done.out.split("1 of 3 jobs done")[0]
     assert "job 0 failed: RuntimeError: the disk is on fire" in before_the_summary
     assert "job 1 failed: unknown dataset 'broken'" in before_the_summary
+
+
+def test_sigterm_ends_a_sweep_and_a_single_run_with_143(cli, jobs_run, tmp_path):
+    done = cli(["-m", "dataset=toy,mrpc,toy"])
+    assert done.code == 143 and len(jobs_run) == 2
+    assert "terminated by SIGTERM: the same command continues" in done.err
+    assert (only_sweep(tmp_path) / "1" / "FAILED").read_text() == "terminated by SIGTERM: the same command continues\n"
+    alone = cli(["dataset=mrpc"])
+    assert alone.code == 143 and "Traceback" not in alone.err
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_job_that_submitit_put_back_into_the_queue_waits(cli, jobs_run, tmp_path, monkeypatch):
+    monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")
+    assert cli(["-m", "dataset=qqp", "hydra.sweep.dir=s"]).code == -1  # its exit status passes
+    assert (tmp_path / "s" / "0" / "WAITING").exists() and not (tmp_path / "s" / "0" / "FAILED").exists()
+    assert summarise(tmp_path / "s", [["dataset=qqp"]]) == 1
+    assert "waiting  dataset=qqp\n     put back into the queue" in (tmp_path / "s" / "summary.txt").read_text()
+    monkeypatch.setattr("fmm.tasks.run_task", lambda cfg: print("going on"))
+    assert cli(["-m", "dataset=qqp", "hydra.sweep.dir=s"]).code == 0
+    assert not (tmp_path / "s" / "0" / "WAITING").exists()
+    log = (tmp_path / "s" / "0" / "job.log").read_text()
+    assert log.index("working on qqp") < log.index("put back into the queue") < log.index("going on")
+
+
+def test_an_exit_elsewhere_is_a_failed_job_and_the_next_one_runs(cli, jobs_run):
+    done = cli(["-m", "dataset=qqp,toy"])
+    assert done.code == 1 and [name for name, *_ in jobs_run] == ["qqp", "toy"]
+    assert "job 0 failed: SystemExit: -1" in done.out

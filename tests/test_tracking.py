@@ -113,10 +113,12 @@ def test_csv_leaves_a_file_for_the_curve_and_the_summary(compose, directory):
     with tracking.tracker(compose("logger=csv"), directory) as tracker:
         tracker.curve("curve", ROWS)
         tracker.summary({"acu": np.float32(0.25), "racu": None})
-        assert tracker.lightning_logger().log_dir.rstrip("/") == str(directory / "logs")
+        tracker.epochs([{"epoch": 0, "val_accuracy": 0.5}, {"epoch": 1, "val_accuracy": 0.75}])
     with (directory / "logs" / "curve.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["accuracy"] for row in rows] == ["0.9", "0.5"]
+    with (directory / "logs" / "metrics.csv").open() as file:
+        assert [row["val_accuracy"] for row in csv.DictReader(file)] == ["0.5", "0.75"]
     assert json.loads((directory / "logs" / "summary.json").read_text()) == {"acu": 0.25}
 
 

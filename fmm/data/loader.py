@@ -25,11 +25,14 @@ class TrainingBatches(DistributedSampler):
     Rows are shuffled, sorted by length within pools of `POOL` batches, cut into batches, the batches shuffled and the
     rows within each batch shuffled: half-masking looks at a row's place in its batch. Every rank draws the same
     batches and takes its share; the first ones repeat where the shares would be unequal.
+
+    A run that goes on within an epoch sets `done`: that epoch, and how many of its batches each rank has had.
     """
 
     def __init__(self, lengths: np.ndarray, batch_size: int, seed: int) -> None:
         super().__init__(lengths, num_replicas=1, rank=0, seed=seed)  # type: ignore[arg-type]  # only its length is asked
         self.lengths, self.batch_size = lengths, batch_size
+        self.done = (0, 0)
 
     def __len__(self) -> int:
         return -(-self._total() // _world()[1])
@@ -37,7 +40,9 @@ class TrainingBatches(DistributedSampler):
     def __iter__(self) -> Iterator[list[int]]:
         rank, world = _world()
         batches = training_batches(self.lengths, self.batch_size, self.seed, self.epoch)
-        return (batches[i % len(batches)] for i in range(rank, len(self) * world, world))
+        epoch, had = self.done
+        first = had * world if epoch == self.epoch else 0
+        return (batches[i % len(batches)] for i in range(first + rank, len(self) * world, world))
 
     def _total(self) -> int:
         return -(-len(self.lengths) // self.batch_size)

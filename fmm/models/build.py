@@ -141,6 +141,15 @@ def label_names(name: str, revision: str | None = None) -> list[str]:
     return stored_labels(stored, config.num_labels, name)
 
 
+def class_names(name: str) -> list[str]:
+    """The labels of a single-label classifier by number, from its configuration alone.
+
+    Raises FmmError where it is not found, or is no such model (`check_config`).
+    """
+    check_config(configuration(name), name)
+    return label_names(name)
+
+
 def configuration(name: str, revision: str | None = None) -> Any:
     """The configuration of a folder or hub id. Raises FmmError where it is not found."""
     check_model_folder(name)

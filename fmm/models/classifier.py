@@ -89,6 +89,7 @@ class Classifier(nn.Module):
             )
         self.label_names = list(names)
         self.max_length = max_length
+        self.loading: dict[str, Any] | None = None  # what was read of its checkpoint, for a record
         self.token_budget: int | None = None  # tokens that fit in one pass, once memory has run out
         self._first_token = FirstTokenShortcut(model)
         self._root: tuple[object, Tensor] | None = None
@@ -219,8 +220,6 @@ def load_classifier(
     for line in loading.said_of_encoder(name):
         print(line, flush=True)
     build.check_vocabulary(model, tokenizer, name)
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     limit = build.max_tokens(model, tokenizer)
     classifier = Classifier(
         model,
@@ -229,4 +228,12 @@ def load_classifier(
         label_names=names,
         max_length=limit,
     )
-    return classifier.requires_grad_(False).eval().to(device), tokenizer
+    classifier.loading = loading.record()
+    return classifier.requires_grad_(False).eval().to(best_device() if device == "auto" else device), tokenizer
+
+
+def best_device() -> str:
+    """CUDA where there is one, else Apple's MPS, else the CPU."""
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -35,6 +34,7 @@ def fitted(subject: Subject, ratios: Sequence[float], explain: str) -> dict[str,
     folder = _folder(subject)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with filelock.FileLock(f"{folder}.lock"):
+        records.remove_drafts(folder)
         models = _read(folder)
         if models is None:
             shutil.rmtree(folder, ignore_errors=True)
@@ -123,9 +123,8 @@ def _reference(subject: Subject, folder: Path, levels: Masf, ratio: float, expla
         masked = mask_by_importance(batch["input_ids"], scores, rankable, mask_id, ratio)
         parts.append(levels.statistic(_signals(subject, {**batch, "input_ids": masked})))
     reference = torch.cat(parts).sort().values
-    temporary = path.with_suffix(f".{os.getpid()}.tmp.npy")
-    np.save(temporary, reference.numpy())
-    os.replace(temporary, path)
+    with records.atomic_path(path) as temporary, temporary.open("wb") as file:
+        np.save(file, reference.numpy())
     return reference
 
 

@@ -14,7 +14,16 @@ from omegaconf import DictConfig
 from safetensors import SafetensorError
 
 from fmm import metrics
-from fmm.checkpoints import BEST, LAST, AtomicCheckpointIO, EpochHistory, checkpoint_callbacks, resumable, say
+from fmm.checkpoints import (
+    BEST,
+    LAST,
+    AtomicCheckpointIO,
+    EpochHistory,
+    SavesWithinEpoch,
+    checkpoint_callbacks,
+    resumable,
+    say,
+)
 from fmm.data.labels import target_label
 from fmm.draws import Draw
 from fmm.errors import FmmError, first_line
@@ -25,11 +34,11 @@ from fmm.records import Record, Run
 from fmm.report.training import draw_random_masking
 from fmm.tasks import forecast, random_masking
 from fmm.tasks.common import check_training, container, datamodule, is_main_process, quiet_transformers, train_run
-from fmm.tracking import tracker
+from fmm.tracking import Tracker, tracker
 from fmm.trainer import build_trainer, check_trainer, interruptible
 
 # What a record says of the fit; kept where only the test is done again.
-_FITTED = ("history", "best_epoch", "steps", "precision", "device", "devices", "loading")
+_FITTED = ("history", "pieces", "best_epoch", "steps", "precision", "device", "devices", "loading")
 
 
 def run(cfg: DictConfig) -> Record | None:
@@ -39,10 +48,10 @@ def run(cfg: DictConfig) -> Record | None:
     quiet_transformers()
     data = datamodule(cfg)
     # training has no use for the target, but a later task would refuse it
-    target_label(container(cfg.target), data.info.label_names)
+    target_label(container(cfg.target), data.info.label_names, container(cfg.label_map))
     job = train_run(cfg, data.training_fingerprint)
     if not is_main_process():  # one of DDP's helpers: it only fits
-        _fit(cfg, job, data, *_prepare(cfg, data)[:2])
+        _fit(cfg, job, data, *_prepare(cfg, data)[:2], Tracker(cfg, job.directory))
         return None
     if cfg.dry_run:
         model, _, _ = _prepare(cfg, data)
@@ -54,6 +63,7 @@ def run(cfg: DictConfig) -> Record | None:
         record = job.record()
         if record is not None and _same_test(record, cfg, data):
             print(f"done already ({record.created}); force=true does it again")
+            _remove_checkpoints(job)  # a run that was killed after its record was written left them
         else:
             record = _train_and_test(cfg, job, data)
     print(_summary(record))
@@ -108,40 +118,48 @@ def _module(cfg: DictConfig, data: Any, model: Any, tokenizer: Any) -> MaskedFin
     )
 
 
-def _fit(cfg: DictConfig, job: Run, data: Any, model: Any, tokenizer: Any, logger: Any = None) -> dict[str, Any]:
+def _fit(
+    cfg: DictConfig, job: Run, data: Any, model: Any, tokenizer: Any, track: Tracker
+) -> tuple[dict[str, Any], EpochHistory]:
     """Run all epochs and put the best epoch's weights into `model`. Returns what the record says of it."""
     module = _module(cfg, data, model, tokenizer)
-    directory = job.directory / "checkpoints"
-    history = EpochHistory(job.directory / "train.log", list(data.info.metrics))
-    best, last = checkpoint_callbacks(directory, data.info.checkpoint_metric)
-    trainer = build_trainer(
-        cfg,
-        callbacks=[best, last, history],
-        logger=logger,
-        max_epochs=cfg.training.max_epochs,
-        plugins=[AtomicCheckpointIO()],
-    )
+    directory, log = job.directory / "checkpoints", job.directory / "train.log"
     last_path = directory / LAST
-    with interruptible():
-        if resumable(last_path):
-            print(f"continuing an interrupted run from {last_path}", flush=True)
-            trainer.fit(module, datamodule=data, ckpt_path=str(last_path), weights_only=True)
-        else:
+    history = EpochHistory(log, list(data.info.metrics), track.epochs)
+    with interruptible() as signals:
+        trainer = build_trainer(
+            cfg,
+            callbacks=[
+                *checkpoint_callbacks(directory, data.info.checkpoint_metric),
+                SavesWithinEpoch(last_path, signals, cfg.trainer.get("save_every_minutes"), log),
+                history,
+            ],
+            logger=track.lightning_logger(),
+            max_epochs=cfg.training.max_epochs,
+            plugins=[AtomicCheckpointIO()],
+        )
+        place = resumable(last_path)
+        if place is None:
             trainer.fit(module, datamodule=data)
+        else:
+            print(f"continuing an interrupted run from {last_path}, saved {place}", flush=True)
+            trainer.fit(module, datamodule=data, ckpt_path=str(last_path), weights_only=True)
     if not trainer.is_global_zero:
-        return {}
+        return {}, history
     state = torch.load(directory / f"{BEST}.ckpt", map_location="cpu", weights_only=True)["state_dict"]
     module.load_state_dict(state)
     rows = history.history
     chosen = max(rows, key=lambda row: row[f"val_{data.info.checkpoint_metric}"])
-    return {
+    fitted = {
         "history": rows,
+        "pieces": history.pieces,
         "best_epoch": chosen["epoch"],
         "steps": trainer.global_step,
         "precision": str(trainer.precision),
         "device": str(trainer.strategy.root_device),
         "devices": trainer.world_size,
     }
+    return fitted, history
 
 
 def _train_and_test(cfg: DictConfig, job: Run, data: Any) -> Record:
@@ -157,13 +175,14 @@ def _train_and_test(cfg: DictConfig, job: Run, data: Any) -> Record:
             for line in (*said, forecast.training(cfg, data, model), _data_line(data)):
                 say(line, log)
             started = time.monotonic()
-            fitted = _fit(cfg, job, data, model, tokenizer, track.lightning_logger())
+            fitted, history = _fit(cfg, job, data, model, tokenizer, track)
             fitted["loading"] = loading.record() if loading else None
             _save_model(job.directory / "model", model, tokenizer)
-            times["fit"] = time.monotonic() - started
+            earlier = history.earlier_seconds
+            times["fit"] = earlier + time.monotonic() - started
         else:  # only the test differs from what was done
             fitted = {key: before.results.get(key) for key in _FITTED}
-            times["fit"] = before.results["durations"]["fit"]
+            earlier, times["fit"] = 0.0, before.results["durations"]["fit"]
         started = time.monotonic()
         table, predictions, work = random_masking.test(cfg, job.directory / "model", data)
         times["test"] = time.monotonic() - started
@@ -174,9 +193,13 @@ def _train_and_test(cfg: DictConfig, job: Run, data: Any) -> Record:
         track.summary(
             {f"test/{name}": table[0][name] for name in data.info.metrics} | {"best_epoch": fitted["best_epoch"]}
         )
-        record = job.finish(results)
-    shutil.rmtree(job.directory / "checkpoints", ignore_errors=True)
+        record = job.finish(results, seconds=earlier + time.monotonic() - job.started)
+    _remove_checkpoints(job)
     return record
+
+
+def _remove_checkpoints(job: Run) -> None:
+    shutil.rmtree(job.directory / "checkpoints", ignore_errors=True)
 
 
 def _results(

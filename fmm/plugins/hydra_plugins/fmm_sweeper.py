@@ -69,10 +69,8 @@ class Sweeper(BasicSweeper):
 
     def _composes(self, directory: Path, job: Sequence[str]) -> bool:
         assert self.config is not None
-        sources = self.config.hydra.runtime.config_sources
-        conf = next(Path(source.path) for source in sources if source.provider == "main")
         try:
-            overrides.check_job(Conf(conf), tuple(job))
+            overrides.check_job(Conf.running(self.config), tuple(job))
         except FmmError:
             with contextlib.suppress(FmmError), sweep.job_directory(directory, job, OmegaConf.create()):
                 raise

@@ -7,10 +7,11 @@ Words as for `task=racu`; the model must have been trained. Rows are judged that
 were not trained on: training rows that `data.max_train_rows` left out and whose text is in no row of training or
 validation; where there are none, some of the validation rows. All are masked at random as the measure `rand` does it.
 
-First table: the MaSF that the tasks fit to this model's validation rows, of both kinds. Second (`--splits`): calibrated
-MaSFs whose levels 1 and 2 are fitted to n validation rows and that n others calibrate, mean and largest share over
-several choices of these rows. Printed is the share of the judged rows with p < 0.05 at each ratio, nan where too few
-rows fit for any value to be below it. A masked model's shares should be 0.05; a plain model's are the power.
+First table: the MaSF that the tasks fit to this model's validation rows, of both kinds. Second (`--splits`): what they
+would fit if there were only n validation rows, mean and largest share over several choices of these rows: half of them
+calibrate, at most 1,000, and the others fit. Printed is the share of the judged rows with p < 0.05 at each ratio, nan
+where too few rows fit for any value to be below it. A masked model's shares should be 0.05; a plain model's are the
+power.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from fmm.tasks.common import datamodule
 from fmm.tasks.subject import Subject
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
-SIZES = (25, 50, 100, 200, 400, 700, 1000, 2000)
+SIZES = (100, 200, 400, 700, 1000, 2000, 3000, 5000, 8000, 12000)
 RATIOS = [step / 10 for step in range(11)]
 LEVEL = 0.05
 CHUNK = 500
@@ -117,20 +118,22 @@ class SizeTable:
         self.largest = max(masf_fit._reference_ratios(model, RATIOS))
         self.n_judged, self.rows = n_judged, rows
         self.orders = [torch.from_numpy(np.random.default_rng(k).permutation(len(rows))) for k in range(splits)]
-        sizes = [n for n in SIZES if 2 * n <= len(rows) - n_judged]
+        sizes = [n for n in SIZES if n <= len(rows) - n_judged]
         trained = signals_of(model, rows, None)
         self.fitted = {(n, k): self._fit(trained, n, k) for n in sizes for k in range(splits)}
         self.shares: dict[tuple[int, int], list[float]] = {key: [] for key in self.fitted}
         self.references: dict[tuple[int, int], Tensor] = {}
 
     def _chosen(self, n: int, k: int) -> tuple[Tensor, Tensor]:
-        others = self.orders[k][self.n_judged :]
-        return others[:n], others[n : 2 * n]
+        rows = self.orders[k][self.n_judged :][:n]
+        fits = masf.split_rows(rows, k)
+        return rows[fits], rows[~fits]
 
     def _fit(self, trained: Tensor, n: int, k: int) -> Masf:
         fits, calibrates = self._chosen(n, k)
         rows = torch.cat([fits, calibrates[:2]])  # `fit` wants two rows more; what they calibrate is not used
-        return masf.fit([layer[rows] for layer in trained.unbind(1)], "calibrated", torch.arange(n + 2) < n)
+        chosen = torch.arange(len(rows)) < len(fits)
+        return masf.fit([layer[rows] for layer in trained.unbind(1)], "calibrated", chosen)
 
     def add(self, model: Subject, ratio: float, judged: Tensor | None) -> None:
         """Judge rows of one ratio: `judged`, or else some of the validation rows."""

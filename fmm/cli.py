@@ -53,7 +53,7 @@ def _run(conf: Path, arguments: list[str]) -> int:
         raise FmmError(f"{odd!a} holds bytes that are no UTF-8 text; give it in UTF-8")
     import hydra
 
-    from fmm import flags, grid, overrides, sweep
+    from fmm import flags, grid, overrides, places, sweep
 
     if "--version" in arguments:
         print(f"Hydra {hydra.__version__}")
@@ -69,7 +69,8 @@ def _run(conf: Path, arguments: list[str]) -> int:
             chosen = overrides.with_searchpath(line.conf, parsed)
             if line.multirun or "hydra.mode=MULTIRUN" in settings:
                 grid.check_sweep(chosen, parsed)
-                settings = sweep.with_directory(settings)
+                if not places.named_sweep(chosen, parsed):
+                    settings.append(f"{sweep.SWEEP_KEY}={sweep.new_directory(Path('multirun'))}")
             else:
                 overrides.check_single(chosen, parsed)
         return sweep.hydra_main(conf, [*line.words, *settings])

@@ -94,13 +94,6 @@ def run_job(cfg: DictConfig) -> None:
         raise SystemExit(1) from error
 
 
-def with_directory(settings: Sequence[str]) -> list[str]:
-    """Return the settings of a sweep with a directory of its own, created here, unless they name one."""
-    if any(setting.lstrip("+").startswith(f"{SWEEP_KEY}=") for setting in settings):
-        return list(settings)
-    return [*settings, f"{SWEEP_KEY}={new_directory(Path('multirun'))}"]
-
-
 def new_directory(parent: Path) -> Path:
     """Create and return a directory that no other process has: the time and four random letters."""
     while True:
@@ -206,11 +199,14 @@ def _undone(directory: Path) -> tuple[str, str] | None:
     return None
 
 
-def summarise(directory: Path, jobs: Sequence[Sequence[str]]) -> int:
-    """Print what became of every job of a sweep, leave it as summary.txt, and return how many are not done."""
+def summarise(directory: Path, jobs: Sequence[Sequence[str]], places: Sequence[Path]) -> int:
+    """Print what became of every job of a sweep, leave it as summary.txt, and return how many are not done.
+
+    `directory` is that of the sweep, `places` holds each job's.
+    """
     lines = []
-    for number, job in enumerate(jobs):
-        undone = _undone(directory / str(number))
+    for number, (job, place) in enumerate(zip(jobs, places, strict=True)):
+        undone = _undone(place)
         if undone is not None:
             state, reason = undone
             lines.append(f"  {number}  {state}  {' '.join(job)}\n     {reason}")

@@ -6,11 +6,16 @@ import errno
 import re
 import signal
 import threading
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 
 from fmm.sweep import new_directory, summarise, sweep_name
+
+JOBLIB = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=1"]
+INSTALLED = {str(package.metadata["Name"]).replace("_", "-").lower() for package in distributions()}
+NEEDS_JOBLIB = pytest.mark.skipif("hydra-joblib-launcher" not in INSTALLED, reason="not installed")
 
 
 @pytest.fixture
@@ -186,7 +191,7 @@ def test_an_exit_elsewhere_is_a_failed_job_and_the_next_one_runs(cli, jobs_run):
         ('it\'s \\ "quoted" ${hydra.job.num}', None),
     ],
 )
-@pytest.mark.parametrize("launcher", [[], ["hydra/launcher=joblib", "hydra.launcher.n_jobs=1"]])
+@pytest.mark.parametrize("launcher", [[], pytest.param(JOBLIB, marks=NEEDS_JOBLIB)], ids=["basic", "joblib"])
 def test_jobs_may_be_named_otherwise_than_by_number(cli, jobs_run, tmp_path, subdir, names, launcher):
     quoted = subdir.replace('"', '\\"')
     done = cli(["-m", "dataset=cola,toy", "seed=0", "hydra.sweep.dir=s", f'hydra.sweep.subdir="{quoted}"', *launcher])

@@ -47,6 +47,7 @@ ORDERS_SCHEMA = pa.schema(
     ]
 )
 CURVE, ORDERS = "curve.parquet", "orders.parquet"
+_CLASSES = b"classes"  # metadata of a table: the number of labels of the data, where the model has more classes
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class Curve:
     n_tokens: NDArray[np.int64]  # [N]
     masf: dict[str, NDArray[np.float64]]  # "authors" | "calibrated" -> p [N, R]; absent where not computed
     more: NDArray[np.float32] | None = None  # [D - 1, N, R, C], logits of further random orders
+    classes: int | None = None  # labels of the data, the first of the C; None: all C
 
     @property
     def predictions(self) -> NDArray[np.int64]:
@@ -99,7 +101,8 @@ class Curve:
     def metrics(self, names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
         """Performance at each ratio, mean over the orders: name -> [R]."""
         counts = [confusion(self.reference, order, self.logits.shape[2]) for order in self.orders]
-        return {name: np.mean([metric_from_confusion(name, each) for each in counts], axis=0) for name in names}
+        values = {name: [metric_from_confusion(name, each, self.classes) for each in counts] for name in names}
+        return {name: np.mean(orders, axis=0) for name, orders in values.items()}
 
     def metric(self, name: str) -> NDArray[np.float64]:
         """Performance at each ratio by one metric [R]."""
@@ -163,8 +166,18 @@ def from_table(table: pa.Table) -> Curve:
     return Curve(
         ratios, ids, first["label"], first["target"], flat.reshape(*shape, -1),
         columns["n_masked"][order].reshape(shape).astype(np.int64), first["n_maskable"], first["n_tokens"],
-        {kind: p[order].reshape(shape) for kind, p in present.items()},
+        {kind: p[order].reshape(shape) for kind, p in present.items()}, classes=_classes(table),
     )  # fmt: skip
+
+
+def with_classes(table: pa.Table, classes: int) -> pa.Table:
+    """The table with the number of labels of the data, over which macro averages are taken, as metadata."""
+    return table.replace_schema_metadata({_CLASSES: str(classes).encode()})
+
+
+def _classes(table: pa.Table) -> int | None:
+    written = (table.schema.metadata or {}).get(_CLASSES)
+    return None if written is None else int(written)
 
 
 def with_orders(curve: Curve, table: pa.Table) -> Curve:

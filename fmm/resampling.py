@@ -128,11 +128,12 @@ class _Counter:
         self.predictions = [order for several in orders for order in several]  # each [N, R]
         self.first = np.cumsum([0, *(len(several) for several in orders)])
         self.classes = curves[0].logits.shape[2] if needs_classes(name) else 0
+        self.averaged = curves[0].classes
 
     def metric(self, weights: NDArray[np.uint8]) -> Array:
         """The metric on rows weighted by `weights` [B, N]. Returns [B, curves, R]."""
         right, predicted, true = self._counts(weights)
-        values = metric_from_counts(self.name, right, predicted, true[:, None, None])
+        values = metric_from_counts(self.name, right, predicted, true[:, None, None], self.averaged)
         groups = [values[:, start:stop].mean(axis=1) for start, stop in zip(self.first, self.first[1:])]
         return np.stack(groups, axis=1)
 

@@ -100,20 +100,31 @@ def confusion(labels: ArrayLike, predictions: ArrayLike, classes: int, weights: 
     return counts[0] if weights is None else counts
 
 
-def metric_from_confusion(name: str, counts: ArrayLike) -> Array:
-    """A metric of `fmm.metrics` from confusion counts [..., C, C] (true class first). Returns [...] float64."""
+def metric_from_confusion(name: str, counts: ArrayLike, classes: int | None = None) -> Array:
+    """A metric of `fmm.metrics` from confusion counts [..., C, C] (true class first). Returns [...] float64.
+
+    `classes` as in `metric_from_counts`.
+    """
     table = np.asarray(counts, dtype=np.float64)
-    return metric_from_counts(name, np.diagonal(table, axis1=-2, axis2=-1), table.sum(axis=-2), table.sum(axis=-1))
+    right = np.diagonal(table, axis1=-2, axis2=-1)
+    return metric_from_counts(name, right, table.sum(axis=-2), table.sum(axis=-1), classes)
 
 
-def metric_from_counts(name: str, right: ArrayLike, predicted: ArrayLike, true: ArrayLike) -> Array:
+def metric_from_counts(
+    name: str, right: ArrayLike, predicted: ArrayLike, true: ArrayLike, classes: int | None = None
+) -> Array:
     """A metric from the rows of each class that are predicted rightly, predicted, and true [..., C]. Returns [...].
 
-    Where `needs_classes(name)` is false, `right` and `true` may hold all classes as one, and `predicted` nothing.
+    A macro average is over the first `classes` alone (default: all C): the others are classes of the model that the
+    data's labels do not hold. Where `needs_classes(name)` is false, `right` and `true` may hold all classes as one,
+    and `predicted` nothing.
     """
     if name not in _METRICS:
         raise unknown("metric", name, _METRICS)
-    return _METRICS[name](*(np.asarray(counts, dtype=np.float64) for counts in (right, predicted, true)))
+    parts = [np.asarray(counts, dtype=np.float64) for counts in (right, predicted, true)]
+    if name == "macro_f1" and classes is not None:
+        parts = [part[..., :classes] for part in parts]
+    return _METRICS[name](*parts)
 
 
 def needs_classes(name: str) -> bool:
@@ -166,12 +177,15 @@ def metric_interval(
     *,
     replicates: int = 2000,
     seed: int = 0,
+    averaged: int | None = None,
 ) -> dict[str, tuple[Array, Array]]:
     """Percentile bootstrap over rows (95%) of metrics at each ratio: the bands of one curve.
 
-    `labels` [N], `predictions` [N, R]. Returns name -> (lower [R], upper [R]).
+    `labels` [N], `predictions` [N, R]; a macro average is over the first `averaged` classes (default: all). Returns
+    name -> (lower [R], upper [R]).
     """
     weights = resample_rows(len(np.asarray(labels)), replicates, np.random.default_rng(seed))
     counts = confusion(labels, predictions, classes, weights)
-    ends = {name: np.percentile(metric_from_confusion(name, counts), [2.5, 97.5], axis=0) for name in names}
+    values = {name: metric_from_confusion(name, counts, averaged) for name in names}
+    ends = {name: np.percentile(drawn, [2.5, 97.5], axis=0) for name, drawn in values.items()}
     return {name: (lower, upper) for name, (lower, upper) in ends.items()}

@@ -10,15 +10,18 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
+from sklearn.metrics import f1_score, matthews_corrcoef
 from transformers import BertConfig, BertForSequenceClassification
 
+from fmm import metrics, statistics
+from fmm.curves import read_curve
 from fmm.data import labels
 from fmm.data.labels import class_numbers, label_column, rename_labels, suspected_order, target_label
 from fmm.errors import FmmError
 from fmm.models import build, tiny
 from fmm.models.classifier import load_classifier
-from fmm.tasks import explain, racu
+from fmm.tasks import explain, masf, racu
 
 STARS = [f"{n} star{'s' * (n > 1)}" for n in range(1, 6)]
 TEXTS = ["a great film", "a dull plot", "so so acting"] * 40
@@ -34,6 +37,9 @@ TEXTS = ["a great film", "a dull plot", "so so acting"] * 40
         ([True, False], ["True", "False"]),
         (["e\u0301te\u0301", "\u00e9t\u00e9", " \u00e9t\u00e9\u200b"], ["\u00e9t\u00e9"] * 3),
         (["not  good", "not\u00a0good", "not good"], ["not good"] * 3),
+        (["a", "a\u200d", "a\u200c", "\u200ea\u200f", "\ufeffa", "a\u2069", "a\u3164", "a\x00", "\u2800a"], ["a"] * 9),
+        (["\u06a9\u200c\u06a9", "\U0001f469\u200d\U0001f680"], ["\u06a9\u200c\u06a9", "\U0001f469\u200d\U0001f680"]),
+        (["\u2764\ufe0f", "\U0001f3f4\U000e0067\U000e007f"], ["\u2764\ufe0f", "\U0001f3f4\U000e0067\U000e007f"]),
     ],
 )
 def test_cells_become_labels(cells: list[Any], expected: list[str | None]) -> None:
@@ -122,6 +128,11 @@ def test_a_wrong_label_map_is_a_sentence(label_map: dict[Any, Any], message: str
         ({"id2label": {"0": 4, "1": 5}}, ["4", "5"]),
         ({"id2label": {"0": True, "1": None}}, ["true", "null"]),
         ({"label2id": {"pos": "1", "neg": "0"}}, ["neg", "pos"]),
+        (
+            {"id2label": {"0": "a", "1": "b", "2": "c"}, "label2id": {"b": 1}},
+            ["a", "b", "c"],
+        ),  # a part, not a contradiction
+        ({"id2label": ["a", "b"]}, ["a", "b"]),
     ],
 )
 def test_labels_of_a_configuration(stored: dict[str, Any], expected: list[str]) -> None:
@@ -135,6 +146,11 @@ def test_labels_of_a_configuration(stored: dict[str, Any], expected: list[str]) 
             {"id2label": {"0": "neg", "1": "pos"}, "label2id": {"pos": 0, "neg": 1}},
             "contradicts itself.*pos, neg",
         ),
+        ({"id2label": {"0": "a", "2": "c"}}, r"names the labels 0, 2 but not 1; name all of them .* from 0 to 2"),
+        ({"label2id": {"b": 1, "c": 2}}, r"names the labels 1, 2 but not 0"),
+        ({"id2label": {"1": "a", "2": "b"}}, r"but not 0"),
+        ({"id2label": "pos"}, r"id2label .* is 'pos'; give a map"),
+        ({"id2label": {"-1": "a", "0": "b"}}, r"has a label -1"),
         ({"label2id": {"neg": 0, "pos": 0}}, "gives two labels one number"),
         ({"id2label": {"0": "pos", "1": "POS"}}, "two have one name"),
         ({"id2label": {"a": "pos", "b": "neg"}}, "are not numbered"),
@@ -270,14 +286,151 @@ def test_a_target_is_one_class_for_a_text_and_a_split(tmp_path: Path, settings: 
     assert curve.settings["target"] == "good"
 
 
-def test_label_map_joins_a_file_and_a_checkpoint(tmp_path: Path, settings: Any) -> None:
+def test_numbers_are_classes_where_all_of_them_occur_in_every_task(tmp_path: Path, settings: Any, capsys: Any) -> None:
+    """One rule: a file with 0, 1, 2 and a model with names are read alike by racu and explain, which say so."""
     folder = decided_model(tmp_path / "model", ORDERS[0], id2label={str(i): name for i, name in enumerate(ORDERS[0])})
     path = labelled_file(tmp_path / "a.csv", {"good": "0", "bad": "1", "none": "2"})
     given = ["dataset=local", f"data.path={path}", f"checkpoint={folder}", "masf=none", "ratios=[0,1]"]
-    with pytest.raises(FmmError, match=r"label_map=\{0: good, 1: bad, 2: none\}"):
-        racu.run(settings("racu", *given))
-    record = racu.run(settings("racu", *given, "label_map={0: good, 1: bad, 2: none}"))
-    assert record.results["curve"][0]["accuracy"] > 0.9
+    record = racu.run(settings("racu", *given, "target=bad"))
+    assert "read as those of the model's classes: 0 good, 1 bad, 2 none" in capsys.readouterr().out
+    assert record.results["curve"][0]["accuracy"] > 0.9 and record.settings["target"] == "bad"
+    assert record.results["labels"]["by_number"] and record.results["labels"]["data"]["1"] == "bad"
+    record = explain.run(settings("explain", f"explanation.file={path}", f"checkpoint={folder}"))
+    assert record.results["accuracy"] > 0.9
+    assert any("0 good, 1 bad, 2 none" in note for note in record.results["notes"])
+    parts = [f"data.{name}={path}" for name in ("train", "test")]
+    split = explain.run(settings("explain", given[0], *parts, given[2], "explanation.split=test"))
+    assert split.results["accuracy"] > 0.9 and split.results["labels"]["by_number"]
+
+
+@pytest.mark.parametrize("numbers", [{"good": "1", "bad": "2", "none": "3"}, {"good": "0", "bad": "1"}])
+def test_numbers_that_may_count_otherwise_are_asked_for_in_every_task(
+    tmp_path: Path, settings: Any, numbers: dict[str, str]
+) -> None:
+    folder = decided_model(tmp_path / "model", ORDERS[0], id2label={str(i): name for i, name in enumerate(ORDERS[0])})
+    path = subset_file(tmp_path / "a.csv", numbers)
+    proposal = ", ".join(f"{number}: {name}" for name, number in numbers.items())
+    local = ["dataset=local", f"data.path={path}", "masf=none", "ratios=[0,1]"]
+    for task, given in ((racu, ["racu", *local]), (explain, ["explain", f"explanation.file={path}"])):
+        with pytest.raises(FmmError, match=f"label_map={{{proposal}}}"):
+            task.run(settings(*given, f"checkpoint={folder}"))
+        record = task.run(settings(*given, f"checkpoint={folder}", f"label_map={{{proposal}}}"))
+        assert record.results["labels"]["label_map"]
+        numbered = f"label_map={{{', '.join(f'{n}: {ORDERS[0].index(name)}' for name, n in numbers.items())}}}"
+        again = task.run(settings(*given, f"checkpoint={folder}", numbered))  # the user says so
+        assert again.results.get("accuracy", 1) > 0.9
+
+
+def subset_file(path: Path, names: dict[str, str], repeats: int = 40) -> Path:
+    """Rows of those labels alone, under the names that are given."""
+    said = {"good": TEXTS[0], "bad": TEXTS[1], "none": TEXTS[2]}
+    rows = [f"{said[label]},{name}" for _ in range(repeats) for label, name in names.items()]
+    path.write_text("text,label\n" + "\n".join(rows) + "\n")
+    return path
+
+
+@pytest.mark.parametrize("label_map", [None, {"gut": "good", "egal": "none", "schlecht": "bad"}])
+@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+def test_data_may_hold_a_part_of_the_models_classes(
+    tmp_path: Path, settings: Any, capsys: Any, order: list[str], label_map: dict[str, str] | None
+) -> None:
+    """Metrics are over the labels of the data, the classes without rows are named, any class can be explained."""
+    folder = decided_model(tmp_path / "model", order, id2label={str(i): name for i, name in enumerate(order)})
+    names = {"good": "good", "none": "none"} if label_map is None else {"good": "gut", "none": "egal"}
+    path = subset_file(tmp_path / "a.csv", names)
+    given = ["dataset=local", f"data.path={path}", f"checkpoint={folder}", "masf=none", "ratios=[0,0.5,1]"]
+    given += [] if label_map is None else ["label_map={gut: good, egal: none, schlecht: bad}"]
+    record = racu.run(settings("racu", *given))
+    out = capsys.readouterr().out
+    assert "hold 2 of the 3 labels" in out and "without rows: bad" in out
+    assert ("1 label not used" in out) is (label_map is not None)
+    assert record.results["curve"][0]["accuracy"] == record.results["curve"][0]["macro_f1"] == 1.0
+    assert record.results["labels"]["absent"] == ["bad"]
+    curve = read_curve(record.directory)
+    assert curve.logits.shape[2] == 3 and curve.classes == 2
+    again = metrics.compute(["macro_f1"], torch.from_numpy(curve.logits[:, 1, :2]), torch.from_numpy(curve.label))
+    if (curve.predictions[:, 1] < 2).all():
+        assert record.results["curve"][1]["macro_f1"] == pytest.approx(again["macro_f1"])
+    other = racu.run(settings("racu", *given, f"target={order.index('bad')}"))  # a class that the data lack
+    assert other.settings["target"] == "bad"
+    parts = [f"data.{name}={path}" for name in ("train", "test")]
+    split = explain.run(settings("explain", given[0], *parts, *given[2:], "explanation.split=test"))
+    assert split.results["accuracy"] == 1.0 and split.results["labels"]["absent"] == ["bad"]
+
+
+def test_a_macro_average_is_over_the_labels_of_the_data() -> None:
+    """Two labels of a model of three: predictions of the third are wrong ones, and it is no class of the average."""
+    gold, predicted = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 0, 2, 1, 1, 0])
+    counts = statistics.confusion(gold, predicted, 3)
+    expected = f1_score(gold, predicted, labels=[0, 1], average="macro")
+    assert statistics.metric_from_confusion("macro_f1", counts, 2) == pytest.approx(expected)
+    assert statistics.metric_from_confusion("macro_f1", counts) == pytest.approx(expected * 2 / 3)
+    expected = matthews_corrcoef(gold, predicted)
+    assert statistics.metric_from_confusion("matthews", counts, 2) == pytest.approx(expected)
+    assert statistics.metric_from_confusion("accuracy", counts, 2) == pytest.approx(4 / 6)
+
+
+@pytest.mark.parametrize(
+    ("label_map", "message"),
+    [
+        ("{gut: good, schlecht: bda, egal: none}", "'schlecht' a class that the model does not have.*did you mean bad"),
+        ("{gut: good, schlect: bad, egal: none}", "label_map: unknown label 'schlect'; did you mean schlecht"),
+        ("{good: gut, bad: schlecht, none: egal}", r"class that the model does not have"),
+        ("{x: good}", "label_map: unknown label 'x'"),
+    ],
+)
+def test_a_wrong_label_map_of_a_file_is_a_sentence(tmp_path: Path, settings: Any, label_map: str, message: str) -> None:
+    folder = decided_model(tmp_path / "model", ORDERS[0], id2label={str(i): name for i, name in enumerate(ORDERS[0])})
+    path = labelled_file(tmp_path / "b.csv", {"good": "gut", "bad": "schlecht", "none": "egal"})
+    with pytest.raises(FmmError, match=message):
+        explain.run(settings("explain", f"explanation.file={path}", f"checkpoint={folder}", f"label_map={label_map}"))
+
+
+def test_a_label_map_that_is_turned_round_is_recognised(tmp_path: Path, settings: Any) -> None:
+    folder = decided_model(tmp_path / "model", ORDERS[0], id2label={str(i): name for i, name in enumerate(ORDERS[0])})
+    path = labelled_file(tmp_path / "b.csv", {"good": "gut", "bad": "schlecht", "none": "egal"})
+    given = ["dataset=local", f"data.path={path}", f"checkpoint={folder}"]
+    with pytest.raises(FmmError, match=r"the other way round\? label_map=\{gut: good, schlecht: bad, egal: none\}"):
+        racu.run(settings("racu", *given, "label_map={good: gut, bad: schlecht, none: egal}"))
+
+
+def test_a_label_map_beside_a_text(tmp_path: Path, settings: Any, capsys: Any) -> None:
+    folder = decided_model(tmp_path / "model", ORDERS[0], id2label={str(i): name for i, name in enumerate(ORDERS[0])})
+    given = [f"checkpoint={folder}", "text=a great film"]
+    with pytest.raises(FmmError, match=r"class that the model does not have.*did you mean bad"):
+        explain.run(settings("explain", *given, "label_map={gut: bdd}"))
+    record = explain.run(settings("explain", *given, "label_map={schlecht: bad}", "target=schlecht"))
+    assert record.settings["target"] == "bad" and "not used" not in capsys.readouterr().out
+    explain.run(settings("explain", *given, "label_map={schlecht: bad}", "target=none"))
+    assert "label_map: 1 label not used, as text= has none" in capsys.readouterr().out
+    with pytest.raises(FmmError, match=r"target=1 is the model's class 'bad', and by label_map .* 'good'"):
+        explain.run(settings("explain", *given, "label_map={1: good, 0: bad}", "target=1"))
+
+
+def test_what_was_read_and_done_to_labels_is_in_every_record(tmp_path: Path, settings: Any) -> None:
+    folder = decided_model(tmp_path / "model", ORDERS[0], id2label={str(i): name for i, name in enumerate(ORDERS[0])})
+    weights = load_file(folder / "model.safetensors")
+    save_file({f"module.{key}": w.half() for key, w in weights.items()}, folder / "model.safetensors", {"format": "pt"})
+    path = labelled_file(tmp_path / "a.csv", {"good": "gut", "bad": "schlecht", "none": "egal\u200d"})
+    path.write_text(path.read_text().replace("egal\u200d", "egal", 5))
+    given = [f"checkpoint={folder}", "label_map={gut: good, schlecht: bad, egal: none}"]
+    local = ["dataset=local", f"data.path={path}", "ratios=[0,1]", *given]
+    runs = [
+        explain.run(settings("explain", f"explanation.file={path}", *given)),
+        explain.run(settings("explain", *local)),
+        racu.run(settings("racu", *local)),
+        masf.run(settings("masf", *local)),
+    ]
+    for record in runs:
+        loading, labels = record.results["loading"], record.results["labels"]
+        assert loading["stored_dtypes"] == ["float16"] and loading["trained_dtype"] == "float32"
+        assert loading["removed_prefix"] == "module."
+        assert labels["label_map"]["egal"] == "none"
+        assert labels.get("respelt") == 35 or labels["labels_respelt"] == {"path": 35}
+
+
+def test_label_map_joins_a_file_and_a_checkpoint(tmp_path: Path, settings: Any) -> None:
+    folder = decided_model(tmp_path / "model", ORDERS[0], id2label={str(i): name for i, name in enumerate(ORDERS[0])})
     german = labelled_file(tmp_path / "b.csv", {"good": "gut", "bad": "schlecht", "none": "egal"})
     named = [f"explanation.file={german}", f"checkpoint={folder}"]
     with pytest.raises(FmmError, match="label_map="):

@@ -20,6 +20,7 @@ from fmm.data.cache import VERSION, EncodedSplit, encode_split, locked, read_spl
 from fmm.data.encoding import tokenizer_hash
 from fmm.data.labels import rename_labels
 from fmm.data.loader import EvaluationBatches, TrainingBatches, make_loader
+from fmm.data.matching import LabelMap, read_map
 from fmm.data.raw import SPLITS, DatasetInfo, RawData, RawSplit
 from fmm.data.splits import split_rule, stratified_subset
 from fmm.errors import FmmError, first_line, unknown
@@ -55,6 +56,8 @@ class TextClassificationDataModule(pl.LightningDataModule):
         self.dataset, self.data, self.seed, self.split = dict(dataset), dict(data), seed, split
         self.batch_size, self.cache_dir = batch_size, Path(cache_dir)
         self._raw: RawData | None = None
+        self.label_map = LabelMap({}, [])
+        """What of the `label_map` is used; known once the data are read."""
         self._encoded: dict[str, EncodedSplit] = {}
         self._tokenizer: Any = None
         self._max_length = 0
@@ -66,14 +69,29 @@ class TextClassificationDataModule(pl.LightningDataModule):
             reader = _reader(self.dataset)
             _check_files(self.dataset, self.data, reader)
             raw = reader(self.dataset, self.data, split=self.split, cache_dir=self.cache_dir)
-            names = rename_labels(raw.info.label_names, self.data.get("label_map"))
-            origin = raw.origin | ({"label_map": dict(zip(raw.info.label_names, names))} if self._renames else {})
+            self.label_map = read_map(self.data.get("label_map"), raw.info.label_names, self.dataset["name"])
+            for line in self.label_map.said(f"dataset={self.dataset['name']}"):
+                print(line, flush=True)
+            names = rename_labels(raw.info.label_names, self.label_map.names)
+            origin = raw.origin | self._renaming(dict(zip(raw.info.label_names, names)))
             self._raw = RawData(replace(raw.info, label_names=names), self._limited(raw.splits), origin)
         return self
 
     @property
     def _renames(self) -> bool:
         return bool(self.data.get("label_map"))
+
+    def _renaming(self, names: dict[str, str]) -> dict[str, Any]:
+        """What a record says of a `label_map`."""
+        if not self._renames:
+            return {}
+        unused = {"label_map_unused": self.label_map.unused} if self.label_map.unused else {}
+        return {"label_map": names, **unused}
+
+    def name_labels(self, names: list[str]) -> None:
+        """Call the labels otherwise, such as by the names of a model's classes; the rows stay what they are."""
+        raw = self._read()
+        self._raw = replace(raw, info=replace(raw.info, label_names=list(names)))
 
     def _limited(self, splits: dict[str, RawSplit]) -> dict[str, RawSplit]:
         limited = {}
@@ -94,6 +112,11 @@ class TextClassificationDataModule(pl.LightningDataModule):
     def info(self) -> DatasetInfo:
         """Facts of the dataset: labels, texts, metrics."""
         return self._read().info
+
+    @property
+    def origin(self) -> dict[str, Any]:
+        """Where the rows come from and what was done to their labels, as plain JSON."""
+        return self._read().origin
 
     def raw(self, split: str) -> RawSplit:
         """Raw rows of `train`, `validation` or `test`."""
@@ -119,7 +142,7 @@ class TextClassificationDataModule(pl.LightningDataModule):
     def _identity(self, keys: Iterable[str]) -> str:
         limits = {key: self.data.get(key) for key in keys}
         raw = self._read()
-        renamed = [raw.info.label_names] if self._renames else []
+        renamed = [list(raw.origin["label_map"].values())] if self._renames else []
         seed = self.split_seed if any(limits.values()) else None
         return _digest([raw.origin["identity"], limits, seed, *renamed])
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -20,7 +20,13 @@ from scipy.special import gammaln
 
 from fmm.errors import FmmError, unknown
 
-_INVISIBLE = dict.fromkeys(map(ord, "\u200b\u2060\ufeff\u00ad"))  # zero-width space, word joiner, BOM, soft hyphen
+# Characters without width that mean nothing wherever they stand: zero-width space, word joiner, BOM, soft hyphen, marks
+# and brackets of the writing direction, invisible operators.
+_MEANINGLESS = "\u200b\u2060\ufeff\u00ad\u200e\u200f\u061c\u180e\u202a-\u202e\u2066-\u2069\u2061-\u2064\ufff9-\ufffb"
+_INVISIBLE = re.compile(f"[{_MEANINGLESS}]")
+# Within a word these join or part letters (Persian, emoji of several persons); at its ends they show as nothing.
+_SHOWN_AS_NOTHING = "\u200c\u200d\u034f\u115f\u1160\u2800\u3164\uffa0\\x00-\\x1f\\x7f-\\x9f\\s"
+_ENDS = re.compile(f"^[{_SHOWN_AS_NOTHING}]+|[{_SHOWN_AS_NOTHING}]+$")
 _PLAIN = re.compile(r"[A-Za-z_][\w.-]*|\d+")
 _WORDS = ("null", "true", "false", "nan", "inf")  # what a command line reads as something else than a text
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
@@ -33,7 +39,8 @@ def normalised(name: str) -> str:
     >>> normalised(" cafe\\u0301\\u200b  au lait ")
     'café au lait'
     """
-    return " ".join(unicodedata.normalize("NFC", name.translate(_INVISIBLE)).split())
+    visible = _ENDS.sub("", _INVISIBLE.sub("", name))
+    return " ".join(unicodedata.normalize("NFC", visible).split())
 
 
 def label_text(value: Any) -> str:
@@ -86,43 +93,60 @@ def find_label(called: str, names: Sequence[str]) -> int | None:
     folded = [_folded(name) for name in names]
     if folded.count(_folded(called)) == 1:
         return folded.index(_folded(called))
-    if hold_numbers(names) or not re.fullmatch(r"[0-9]+", called):
+    if hold_numbers(names) or not is_number(called):
         return None
     return int(called) if int(called) < len(names) else None
 
 
-def target_label(target: Any, names: Sequence[str], numbered: Sequence[str] | None = None) -> str:
-    """What is explained: `gold`, `predicted`, or the name in `names` of the label that is called so.
+def target_label(target: Any, names: Sequence[str], label_map: Mapping[Any, Any] | None = None) -> str:
+    """What is explained: `gold`, `predicted`, or the one of `names` that is called so.
 
-    A number is that of a class of the model, whose labels are `numbered` (default: `names`), whatever the order of the
-    data's: so it means one class whether a text, a file or a split is explained. Raises FmmError for another.
+    `names` are those of the model's classes in its own order, so that a number means one class whether a text, a file
+    or a split is explained. A label that a `label_map` {label of the data: class} gives to a class stands for it.
+    Raises FmmError for another, and for a number that the map gives to another class than the one of that number.
 
     >>> target_label(1, ["bad", "good"]), target_label("GOOD", ["bad", "good"]), target_label("gold", ["bad", "good"])
     ('good', 'good', 'gold')
-    >>> target_label(1, ["bad", "good"], ["good", "bad"])
-    'bad'
+    >>> target_label("gut", ["bad", "good"], {"gut": "good"})
+    'good'
     """
     called = "null" if target is None else str(target)
     if called in ("gold", "predicted"):
         return called
-    model_names = names if numbered is None or are_generic(numbered) else numbered
-    place = _exact(called, names)
-    if place is None and (number := find_label(called, model_names)) is not None:
-        place = _exact(model_names[number], names)
-    if place is not None:
-        return names[place]
+    number = find_label(called, names)
+    mapped = _mapped(called, names, label_map)
+    if number is None:
+        number = mapped
+    elif mapped is not None and mapped != number:
+        raise FmmError(
+            f"target={called} is the model's class {names[number]!r}, and by label_map the data's label for "
+            f"{names[mapped]!r}; give one of these names"
+        )
+    if number is not None:
+        return names[number]
     if re.fullmatch(r"-?[0-9]+", called):
-        choices = [f"{number} {name}" for number, name in enumerate(model_names)]
-        shown = ", ".join(model_names if hold_numbers(model_names) else choices)
+        choices = [f"{number} {name}" for number, name in enumerate(names)]
+        shown = ", ".join(names if hold_numbers(names) else choices)
         raise FmmError(f"target={target} is no label; choose from {shown}")
     raise unknown("target", called, ["gold", "predicted", *names])
 
 
-def class_numbers(values: Sequence[str | None], names: Sequence[str], source: str) -> NDArray[np.int64]:
+def _mapped(called: str, names: Sequence[str], label_map: Mapping[Any, Any] | None) -> int | None:
+    """The class that a `label_map` gives to the label of the data that is called so."""
+    for key, value in (label_map or {}).items():
+        if same(label_text(key), called):
+            return find_label(label_text(value), names)
+    return None
+
+
+def class_numbers(
+    values: Sequence[str | None], names: Sequence[str], source: str, explicit: Collection[str] = ()
+) -> NDArray[np.int64]:
     """Labels of rows by name, or by number where all numbers from 0 occur, as classes of `names`. -1: no label.
 
-    Returns int64 [N]. Raises FmmError, with a `label_map` that could be meant, for a label that no class is called by,
-    and for numbers of which some do not occur: they may count from another start.
+    `explicit` are numbers that a `label_map` gives as classes. Returns int64 [N]. Raises FmmError, with a `label_map`
+    that could be meant, for a label that no class is called by, and for numbers of which some do not occur: they may
+    count from another start.
     """
     known = {value for value in values if value is not None}
     numbers = {value: find_label(value, names) for value in known}
@@ -136,9 +160,9 @@ def class_numbers(values: Sequence[str | None], names: Sequence[str], source: st
             f"{source} row {row}: {error}, as the model has only these; or say what is what by "
             f"{proposed_map(sorted(known - {'-1'}), names)}"
         )
-    by_number = {value for value in known if re.fullmatch(r"[0-9]+", value) and not _names_it(value, names)}
+    by_number = numbers_of_classes(known, names)
     classes = {number for number in numbers.values() if number != -1}
-    if by_number and len(classes) < len(names):
+    if by_number - set(explicit) and len(classes) < len(names):
         shown = ", ".join(sorted(by_number, key=int))
         raise FmmError(
             f"{source} has the labels {shown} and the model {', '.join(names)}: as not all numbers from 0 to "
@@ -148,8 +172,9 @@ def class_numbers(values: Sequence[str | None], names: Sequence[str], source: st
     return np.array([-1 if value is None else numbers[value] for value in values], dtype=np.int64)
 
 
-def _names_it(value: str, names: Sequence[str]) -> bool:
-    return any(same(value, name) for name in names)
+def numbers_of_classes(labels: Iterable[str], names: Sequence[str]) -> set[str]:
+    """Those of the labels that are numbers and no names of a class."""
+    return {label for label in labels if is_number(label) and not any(same(label, name) for name in names)}
 
 
 def rename_labels(names: Sequence[str], label_map: Mapping[Any, Any] | None) -> list[str]:
@@ -163,7 +188,7 @@ def rename_labels(names: Sequence[str], label_map: Mapping[Any, Any] | None) -> 
     """
     renamed = list(names)
     for key, value in (label_map or {}).items():
-        place = _exact(label_text(key), names)
+        place = exact_label(label_text(key), names)
         if place is None:
             raise FmmError(f"label_map: {unknown('label', label_text(key), names)}, as the data have only these")
         renamed[place] = label_text(value)
@@ -178,33 +203,17 @@ def rename_labels(names: Sequence[str], label_map: Mapping[Any, Any] | None) -> 
     return renamed
 
 
-def _exact(called: str, names: Sequence[str]) -> int | None:
+def is_number(label: str) -> bool:
+    """Whether a label could be the number of a class: 0, 1, 2, ... and not 01, which is a name."""
+    return re.fullmatch(r"0|[1-9][0-9]{0,8}", label) is not None
+
+
+def exact_label(called: str, names: Sequence[str]) -> int | None:
+    """The place of a name, in any case where that is one name alone; None where there is none."""
     if called in names:
         return list(names).index(called)
     folded = [_folded(name) for name in names]
     return folded.index(_folded(called)) if folded.count(_folded(called)) == 1 else None
-
-
-def order_of(model_names: Sequence[str], data_names: Sequence[str], model: str) -> list[int]:
-    """For each label of the data the model's class of the same name, whatever their order. Names of no meaning
-    (LABEL_0, ...) are taken to be in the data's order.
-
-    Raises FmmError, with a `label_map` that could be meant, where names or their number differ.
-    """
-    if len(model_names) != len(data_names):
-        raise FmmError(
-            f"the model {model} has {len(model_names)} labels ({', '.join(model_names)}) but the dataset has "
-            f"{len(data_names)} ({', '.join(data_names)}); choose a model trained on this dataset"
-        )
-    if are_generic(model_names):
-        return list(range(len(model_names)))
-    order = [_exact(name, model_names) for name in data_names]
-    if None in order or len(set(order)) < len(order):
-        raise FmmError(
-            f"the model {model} has labels {', '.join(model_names)} but the dataset has {', '.join(data_names)}; "
-            f"choose a model trained on this dataset, or say what is what by {proposed_map(data_names, model_names)}"
-        )
-    return [place for place in order if place is not None]
 
 
 def proposed_map(values: Sequence[str], names: Sequence[str]) -> str:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fmm.data.labels import class_numbers, label_column, label_text, rename_labels
+from fmm.data.labels import class_numbers, label_column, label_text
 from fmm.data.local import check_characters
+from fmm.data.matching import LabelMap, read_map
 from fmm.data.tables import read_table
 from fmm.errors import FmmError, nearest
 
@@ -22,7 +23,9 @@ from fmm.errors import FmmError, nearest
 class Source:
     """Rows to explain. `labels` are gold labels by name, None where a row has none.
 
-    `evidence` holds, where it is known, each row's character spans of the first text that decide its label.
+    `evidence` holds, where it is known, each row's character spans of the first text that decide its label;
+    `notes` what a reader must know of the labels, `spelling` the same for a record; `explicit` numbers that a
+    `label_map` gives as classes.
     """
 
     kind: str  # text | file | split
@@ -32,6 +35,9 @@ class Source:
     labels: list[str | None]
     example_ids: NDArray[np.int64]
     evidence: list[list[tuple[int, int]]] | None = None
+    notes: list[str] = field(default_factory=list)
+    spelling: dict[str, Any] = field(default_factory=dict)
+    explicit: frozenset[str] = frozenset()
 
     @property
     def identity(self) -> str:
@@ -44,7 +50,7 @@ class Source:
 
         Raises FmmError for a label that the model does not have.
         """
-        return class_numbers(self.labels, label_names, self.name)
+        return class_numbers(self.labels, label_names, self.name, self.explicit)
 
 
 def of_text(text: str, text_pair: str | None) -> Source:
@@ -61,7 +67,10 @@ def of_split(data: Any, split: str) -> Source:
     rows, names = data.raw(split), data.info.label_names
     labels = [names[label] if label >= 0 else None for label in rows.labels.tolist()]
     pairs = None if rows.pairs is None else list(rows.pairs)
-    return Source("split", split, list(rows.texts), pairs, labels, rows.example_ids, rows.evidence)
+    spelling = {key: data.origin[key] for key in ("labels_respelt", "labels_merged") if key in data.origin}
+    return Source(
+        "split", split, list(rows.texts), pairs, labels, rows.example_ids, rows.evidence, spelling=spelling
+    )  # fmt: skip
 
 
 def of_file(
@@ -87,19 +96,19 @@ def of_file(
     if not texts:
         raise FmmError(f"{path} has no rows; give at least one text to explain")
     column = label_column(cells)
-    for line in column.said(path.name):
-        print(line, flush=True)
-    labels = _renamed(column.values, label_map)
+    present = sorted({label for label in column.values if label is not None})
+    # Of rows without any label nothing can be misspelt: the map is only not used.
+    renaming = (
+        read_map(label_map, present, path.name) if present else LabelMap({}, [label_text(k) for k in label_map or {}])
+    )
+    labels = [None if label is None else renaming.names.get(label, label) for label in column.values]
     ids = np.arange(len(texts), dtype=np.int64)
-    return Source("file", path.name, texts, pairs if pair is not None else None, labels, ids)
-
-
-def _renamed(labels: list[str | None], label_map: Mapping[Any, Any] | None) -> list[str | None]:
-    """Labels under the command line's `label_map`; it may hold labels that this file lacks."""
-    present = sorted({label for label in labels if label is not None})
-    held = {label_text(key): value for key, value in (label_map or {}).items()}
-    names = dict(zip(present, rename_labels(present, {key: held[key] for key in present if key in held})))
-    return [None if label is None else names[label] for label in labels]
+    return Source(
+        "file", path.name, texts, pairs if pair is not None else None, labels, ids,
+        notes=[*column.said(path.name), *renaming.said(path.name)],
+        spelling={"respelt": column.respelt, "merged": column.merged, "label_map_unused": renaming.unused},
+        explicit=frozenset(renaming.numbers),
+    )  # fmt: skip
 
 
 def _column(

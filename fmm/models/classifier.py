@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -89,6 +90,7 @@ class Classifier(nn.Module):
             )
         self.label_names = list(names)
         self.max_length = max_length
+        self.loading: dict[str, Any] | None = None  # what was read of its checkpoint, for a record
         self.token_budget: int | None = None  # tokens that fit in one pass, once memory has run out
         self._first_token = FirstTokenShortcut(model)
         self._root: tuple[object, Tensor] | None = None
@@ -209,6 +211,7 @@ def load_classifier(
         FmmError: nothing is there, the checkpoint has no classification head, or the tokenizer has no mask token.
     """
     from fmm.models import build  # seconds; `import fmm` stays light
+    from fmm.models.weights import zero_embeddings
 
     name = str(folder_or_id)
     tokenizer = build.load_tokenizer(name)
@@ -216,11 +219,10 @@ def load_classifier(
     build.check_config(config, name)
     names = build.label_names(name)
     model, loading = build.read_trained(name, config, dtype, len(names))
+    build.check_vocabulary(model, tokenizer, name)
+    loading = replace(loading, zero_embeddings=zero_embeddings(model, tokenizer, name))
     for line in loading.said_of_encoder(name):
         print(line, flush=True)
-    build.check_vocabulary(model, tokenizer, name)
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     limit = build.max_tokens(model, tokenizer)
     classifier = Classifier(
         model,
@@ -229,4 +231,12 @@ def load_classifier(
         label_names=names,
         max_length=limit,
     )
-    return classifier.requires_grad_(False).eval().to(device), tokenizer
+    classifier.loading = loading.record()
+    return classifier.requires_grad_(False).eval().to(best_device() if device == "auto" else device), tokenizer
+
+
+def best_device() -> str:
+    """CUDA where there is one, else Apple's MPS, else the CPU."""
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from transformers import AutoModelForSequenceClassification
 
-from fmm.data.labels import are_generic, order_of, proposed_map
+from fmm.data.labels import proposed_map
+from fmm.data.matching import match_labels
 from fmm.errors import FmmError
 
 
@@ -21,18 +22,18 @@ def arranged_head(model: Any, own_names: Sequence[str], label_names: Sequence[st
     to tell other classes apart; where they say nothing (LABEL_0, ...) the data's order is assumed.
     """
     shown = ", ".join(label_names)
-    if are_generic(own_names) and not are_generic(label_names):
-        return model, f"the labels of {name} have no names; they are taken to be {shown}, in this order"
     try:
-        order = order_of(own_names, label_names, name)
+        matching = match_labels(own_names, label_names, name)
     except FmmError:
         proposal = proposed_map(label_names, own_names)
         return with_new_head(model), (
             f"{name} is a classifier of {', '.join(own_names)} and the data's labels are {shown}: its head is not "
             f"used, a new one is trained (to keep it, say what is what by {proposal})"
         )
+    order = matching.classes
     if order == list(range(len(order))):
-        return model, f"the classification head of {name} is kept: its labels are the data's"
+        said = matching.said(name)
+        return model, said[0] if said else f"the classification head of {name} is kept: its labels are the data's"
     if _put_in_order(model, order):
         return model, f"the head of {name} is kept, its outputs put from the order {', '.join(own_names)} into {shown}"
     return with_new_head(model), f"the head of {name} cannot be put in the order {shown}: a new one is trained"

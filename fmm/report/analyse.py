@@ -214,8 +214,8 @@ def mean_curve(group: Group, measure: str) -> tuple[NDArray[np.float64], NDArray
     mean, n = values.mean(axis=0), len(values)
     if n == 1:
         curve = next(iter(seeds.values()))[measure]
-        classes = curve.logits.shape[2]
-        return mean, *metric_interval([group.metric], curve.reference, curve.predictions, classes)[group.metric]
+        shape = curve.reference, curve.predictions, curve.logits.shape[2]
+        return mean, *metric_interval([group.metric], *shape, averaged=curve.classes)[group.metric]
     half = stats.t.ppf(0.975, n - 1) * values.std(axis=0, ddof=1) / np.sqrt(n)
     return mean, mean - half, mean + half
 

@@ -9,8 +9,9 @@ import pyarrow as pa
 from omegaconf import DictConfig
 
 from fmm import records
-from fmm.data.labels import target_label
-from fmm.errors import FmmError, unknown
+from fmm.data.labels import label_text, target_label
+from fmm.data.matching import Matching, check_classes
+from fmm.errors import FmmError, counted, unknown
 from fmm.explain import source as sources
 from fmm.explain import work
 from fmm.explain.evidence import evidence_table
@@ -23,6 +24,7 @@ from fmm.report import explain_page, terminal
 from fmm.report.verdict import stored_verdict
 from fmm.tasks.common import TrainedModel, container, datamodule, quiet_transformers, trained_model
 from fmm.tasks.explain_job import forecast, input_ends, note_on_order, notes_on, prepare
+from fmm.tasks.subject import matched_labels
 from fmm.tracking import Tracker, tracker
 
 
@@ -37,11 +39,15 @@ def run(cfg: DictConfig) -> Record | None:
     data = None if cfg.checkpoint is not None and (given or path) else datamodule(cfg)
     trained = trained_model(cfg, data)
     measures = chosen_measures(cfg, trained)
-    source = given or (_of_file(cfg, path) if path else _split(cfg, data))
+    matching = matched_labels(data, trained) if data is not None and cfg.checkpoint is not None else None
+    classes = _class_names(trained, data, matching)
+    source = given or (_of_file(cfg, path, classes) if path else _split(cfg, data))
     _check_texts(cfg, source)
-    run = _open(cfg, trained, source, measures, _known_labels(trained, data))
+    if given is not None:
+        _check_map_beside_text(cfg, classes)
+    run = _open(cfg, trained, source, measures, classes)
     if cfg.dry_run:
-        print(forecast(run, prepare(cfg, trained.directory, source, measures, _labels(cfg, data))))
+        print(forecast(run, prepare(cfg, trained.directory, source, measures, classes)))
         return None
     with run.lock():
         if cfg.force:
@@ -49,7 +55,8 @@ def run(cfg: DictConfig) -> Record | None:
         record = run.record()
         if record is None:
             with tracker(cfg, run.directory) as track:
-                record = _explain(cfg, run, trained, source, measures, data, track)
+                job = prepare(cfg, trained.directory, source, measures, classes)
+                record = _explain(cfg, run, trained, job, matching, track)
         else:
             print(f"done already ({record.created}); force=true does it again")
     if source.kind == "text":
@@ -75,8 +82,20 @@ def _file(cfg: DictConfig) -> Path | None:
     return None if named is None else Path(str(named)).expanduser()
 
 
-def _of_file(cfg: DictConfig, path: Path) -> Source:
+def _of_file(cfg: DictConfig, path: Path, classes: list[str]) -> Source:
+    check_classes(container(cfg.label_map), classes, "the model")
     return sources.of_file(path, container(cfg.dataset), cfg.explanation, container(cfg.label_map))
+
+
+def _check_map_beside_text(cfg: DictConfig, classes: list[str]) -> None:
+    """A text of one's own has no label: a `label_map` must be right, and only the target can make use of it."""
+    label_map = container(cfg.label_map)
+    if label_map is None:
+        return
+    check_classes(label_map, classes, "the model")
+    labels = {label_text(key).casefold() for key in label_map}
+    if str(cfg.target).casefold() not in labels:
+        print(f"label_map: {counted(len(labels), 'label')} not used, as text= has none")
 
 
 def _split(cfg: DictConfig, data: Any) -> Source:
@@ -126,19 +145,21 @@ def _measure_was_chosen() -> bool:
     return any(override.lstrip("+").split("=")[0].split(".")[0] == "measure" for override in overrides)
 
 
-def _known_labels(trained: TrainedModel, data: Any) -> list[str]:
-    """The names that a label may be given by: those of the data, else those of the checkpoint."""
-    return data.info.label_names if data is not None else build.label_names(str(trained.directory))
+def _class_names(trained: TrainedModel, data: Any, matching: Matching | None) -> list[str]:
+    """The names of the model's classes in its own order, as the data call them where there are any."""
+    if matching is not None:
+        return matching.class_names
+    return data.info.label_names if data is not None else build.class_names(str(trained.directory))
 
 
 def _open(
-    cfg: DictConfig, trained: TrainedModel, source: Source, measures: list[dict[str, Any]], names: list[str]
+    cfg: DictConfig, trained: TrainedModel, source: Source, measures: list[dict[str, Any]], classes: list[str]
 ) -> Run:
     settings = {
         "model": trained.settings(),
         "dataset": cfg.dataset.name,
         "measures": measures,
-        "target": target_label(container(cfg.target), names, build.label_names(str(trained.directory))),
+        "target": target_label(container(cfg.target), classes, container(cfg.label_map)),
         "explain": cfg.explain,
         "seed": cfg.seed,
         "dtype": cfg.inference.dtype,
@@ -150,21 +171,10 @@ def _open(
     return records.open_run(cfg.output_dir, "explain", cfg.dataset.name, readable, settings)
 
 
-def _labels(cfg: DictConfig, data: Any) -> list[str] | None:
-    """The dataset's labels, which a checkpoint must have."""
-    return data.info.label_names if data is not None and cfg.checkpoint is not None else None
-
-
 def _explain(
-    cfg: DictConfig,
-    run: Run,
-    trained: TrainedModel,
-    source: Source,
-    measures: list[dict[str, Any]],
-    data: Any,
-    track: Tracker,
+    cfg: DictConfig, run: Run, trained: TrainedModel, job: Job, matching: Matching | None, track: Tracker
 ) -> Record:
-    job = prepare(cfg, trained.directory, source, measures, _labels(cfg, data))
+    source = job.source
     notes = notes_on(job)
     for note in notes:
         print(note, flush=True)
@@ -185,6 +195,8 @@ def _explain(
         "n_examples": len(source.texts),
         "notes": notes,
         "label_names": job.classifier.label_names,
+        "labels": _labels_record(cfg, job, matching),
+        "loading": job.classifier.loading,
         "accuracy": sum(correct) / len(correct) if correct else None,
         "n_labelled": len(correct),
         "predicted_targets": int(sum(examples["target_is_prediction"].to_pylist())),
@@ -194,6 +206,12 @@ def _explain(
     record = run.finish(results)
     work.remove_parts(run)
     return record
+
+
+def _labels_record(cfg: DictConfig, job: Job, matching: Matching | None) -> dict[str, Any]:
+    """What was done to the labels of the rows before they were read as classes of the model."""
+    own = {} if matching is None else matching.record()
+    return {**own, "label_map": container(cfg.label_map), **job.source.spelling}
 
 
 def _write_page(

@@ -11,7 +11,8 @@ import torch
 from omegaconf import DictConfig
 
 from fmm.data import encode
-from fmm.data.labels import are_generic, order_of, suspected_order, target_label
+from fmm.data.labels import are_generic, numbers_of_classes, suspected_order, target_label
+from fmm.data.matching import numbers_said
 from fmm.errors import counted
 from fmm.explain.source import Source
 from fmm.explain.work import Job, cut_characters, explain_rows
@@ -26,21 +27,18 @@ def prepare(
     directory: Path,
     source: Source,
     measures: list[dict[str, Any]],
-    dataset_labels: list[str] | None,
+    classes: list[str],
 ) -> Job:
-    """Load the model and tokenise the rows, refusing labels that do not match by name; says what was cut."""
+    """Load the model, whose classes are called `classes`, and tokenise the rows. Raises FmmError for a label that the
+    model does not have."""
     device = "cpu" if cfg.trainer.accelerator == "cpu" else "auto"
     classifier, tokenizer = load_classifier(str(directory), device, getattr(torch, cfg.inference.dtype))
     if cfg.inference.token_budget is not None:
         classifier.token_budget = int(cfg.inference.token_budget)
-    numbered = classifier.label_names
-    if dataset_labels is not None:
-        order = order_of(numbered, dataset_labels, str(directory))
-        classifier.label_names = [dataset_labels[order.index(output)] for output in range(len(order))]
-    names = classifier.label_names
+    classifier.label_names = names = list(classes)
     limit = min(classifier.max_length, int(cfg.data.max_length or classifier.max_length))
     rows = encode(tokenizer, source.texts, source.pairs, limit, offsets=True)
-    label = target_label(container(cfg.target), names, numbered)
+    label = target_label(container(cfg.target), names, container(cfg.label_map))
     target: str | int = label if label in ("gold", "predicted") else names.index(label)
     return Job(classifier, tokenizer, source, rows, source.gold(names), measures, target, cfg.explain, int(cfg.seed))
 
@@ -66,8 +64,14 @@ def notes_on(job: Job) -> list[str]:
     if job.target == "gold" and (job.gold < 0).any():
         without = f"{int((job.gold < 0).sum())} of {counted(n, 'row')}"
         notes.append(f"Without a gold label: {without}; the predicted label is explained there.")
-    if are_generic(job.classifier.label_names):
+    names = job.classifier.label_names
+    if are_generic(names):
         notes.append("The labels of the model have no names: LABEL_0 is its first output, and so on.")
+    by_number = sorted(numbers_of_classes({label for label in job.source.labels if label}, names), key=int)
+    if by_number:
+        said = numbers_said({label: names[int(label)] for label in by_number})
+        notes.append(said[0].upper() + said[1:] + ".")
+    notes += job.source.notes
     if job.target == "predicted":
         notes.append("The predicted label is explained.")
     return notes

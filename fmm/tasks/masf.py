@@ -46,7 +46,8 @@ def run(cfg: DictConfig) -> Record | None:
             found = {name: curve.results["masf"] for name, curve in curves.items()}
             with tracker(cfg, job.directory) as track:
                 track.curve("masf", flat_rows(found[BASELINE][cfg.masf]))
-                record = job.finish({"kind": cfg.masf, "n_examples": _rows(curves), "table": found})
+                read = {name: curves[BASELINE].results.get(name) for name in ("labels", "loading")}
+                record = job.finish({"kind": cfg.masf, "n_examples": _rows(curves), "table": found, **read})
     print(text_table(record))
     print(f"record: {record.directory / records.RECORD}")
     return record

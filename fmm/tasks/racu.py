@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from fmm import masf, records
 from fmm.comparison import compare_sample, sample
-from fmm.curves import CURVE, ORDERS, Curve, curve_faithfulness, from_table, with_orders
+from fmm.curves import CURVE, ORDERS, Curve, curve_faithfulness, from_table, with_classes, with_orders
 from fmm.data.labels import target_label
 from fmm.erasure import Eraser
 from fmm.errors import FmmError, unknown
@@ -69,7 +69,7 @@ def check_rows(cfg: DictConfig, data: Any) -> None:
     if cfg.explain != "first" and len(info.text_fields) < 2:
         raise FmmError(f"explain={cfg.explain} needs a second text, which {info.name} has not; give explain=first")
     if cfg.checkpoint is None:
-        target_label(container(cfg.target), info.label_names)
+        target_label(container(cfg.target), info.label_names, container(cfg.label_map))
     unlabelled = int((rows.labels < 0).sum())
     if unlabelled and cfg.target != "predicted":
         raise FmmError(
@@ -161,6 +161,7 @@ def _compute(
     table, orders = split_orders(table)
     if orders is not None:
         job.write_parquet(ORDERS, orders)
+    table = with_classes(table, len(subject.data.info.label_names))
     job.write_parquet(CURVE, table)
     found = from_table(table) if orders is None else with_orders(from_table(table), orders)
     results = summarise(found, found if reference is None else reference, subject.data.info)
@@ -170,6 +171,7 @@ def _compute(
     results |= {"n_forward": cost["forward"], "forward_equivalents": cost["equivalents"], "n_tokens": cost["tokens"]}
     track.curve("curve", results["curve"])  # before the record, which says that nothing is left to do
     track.summary({name: results[name] for name in _SUMMARY})
+    results |= {"labels": subject.labels_record(), "loading": subject.classifier.loading}
     record = job.finish({**results, "n_scored": cost["scored"], "masf": kinds or None}, cost["seconds"])
     shutil.rmtree(job.directory / "parts", ignore_errors=True)
     return record

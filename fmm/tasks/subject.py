@@ -10,7 +10,8 @@ import torch
 from omegaconf import DictConfig
 
 from fmm.data import encode
-from fmm.data.labels import are_generic, order_of, suspected_order, target_label
+from fmm.data.labels import suspected_order, target_label
+from fmm.data.matching import Matching, match_labels
 from fmm.errors import FmmError, unknown
 from fmm.inference import Rows, evaluate
 from fmm.models import build
@@ -27,13 +28,18 @@ class Subject:
     cfg: DictConfig
     data: Any
     trained: TrainedModel
+    matching: Matching
 
     @classmethod
     def of(cls, cfg: DictConfig) -> Subject:
         """Find the model. Raises FmmError with the command that trains it where there is none."""
         data = datamodule(cfg)
         data.read()
-        return cls(cfg, data, trained_model(cfg, data))
+        trained = trained_model(cfg, data)
+        if cfg.checkpoint is not None:
+            return cls(cfg, data, trained, matched_labels(data, trained))
+        own = data.info.label_names  # of a model that was trained on these very labels
+        return cls(cfg, data, trained, match_labels(own, own, str(trained.directory)))
 
     @property
     def strategy(self) -> str | None:
@@ -64,9 +70,7 @@ class Subject:
     @cached_property
     def target(self) -> str:
         """What is explained: `gold`, `predicted` or a label of the data. Raises FmmError for another."""
-        names = self.data.info.label_names
-        numbered = None if self.cfg.checkpoint is None else build.label_names(str(self.trained.directory))
-        return target_label(container(self.cfg.target), names, numbered)
+        return target_label(container(self.cfg.target), self.matching.class_names, container(self.cfg.label_map))
 
     def check_target(self) -> None:
         """Raise FmmError where the configuration explains a label that the data have not."""
@@ -75,6 +79,11 @@ class Subject:
     def model_settings(self) -> dict[str, Any]:
         """What a record says of the model; `masking` is the strategy's name."""
         return {**self.trained.settings(), "masking": self.strategy}
+
+    def labels_record(self) -> dict[str, Any]:
+        """What a record says of the labels: how they were matched, mapped and spelt."""
+        names = ("label_map", "label_map_unused", "labels_respelt", "labels_merged")
+        return {**self.matching.record(), **{key: self.data.origin[key] for key in names if key in self.data.origin}}
 
     @cached_property
     def classifier(self) -> Classifier:
@@ -92,7 +101,7 @@ class Subject:
             raise FmmError(f"{reason}; train it again with: {train_command(self.cfg)} force=true") from error
         with classifier.explaining():  # the first pass tries a shortcut out: no part of any curve's cost
             classifier.logits({"input_ids": torch.tensor([[classifier.mask_id]], device=classifier.device)})
-        _order_labels(classifier, self.data.info.label_names, str(self.trained.directory))
+        order_labels(classifier, self.matching)
         self.data.attach_tokenizer(tokenizer, classifier.max_length)
         self.data.setup("test")  # the validation rows are tokenised when MaSF asks for them
         if self.trained.record is None:
@@ -100,12 +109,24 @@ class Subject:
         return classifier
 
 
-def _order_labels(classifier: Classifier, names: list[str], directory: str) -> None:
-    """Put the logits in the order of the data's labels, by name."""
-    order = order_of(classifier.label_names, names, directory)
-    if are_generic(classifier.label_names) and not are_generic(names):
-        print(f"the labels of {directory} have no names; they are taken to be {', '.join(names)}, in this order")
-    classifier.label_names = list(names)
+def matched_labels(data: Any, trained: TrainedModel) -> Matching:
+    """Which class of the model each label of the data is; the data's labels take the names of classes for numbers.
+
+    Says what is assumed. Raises FmmError where a label is none of the model's.
+    """
+    directory = str(trained.directory)
+    names = build.class_names(directory)
+    matching = match_labels(names, data.info.label_names, directory, data.label_map.numbers)
+    for line in matching.said(directory):
+        print(line, flush=True)
+    data.name_labels(matching.names)
+    return matching
+
+
+def order_labels(classifier: Classifier, matching: Matching) -> None:
+    """Put the logits in the order of the data's labels, by name; classes that the data lack come last."""
+    order = matching.order
+    classifier.label_names = matching.ordered_names
     if order == list(range(len(order))):
         return
 

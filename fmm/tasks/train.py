@@ -6,6 +6,7 @@ import math
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from fmm.draws import Draw
 from fmm.errors import FmmError, first_line
 from fmm.finetune import MaskedFineTuning
 from fmm.models import build, tiny
-from fmm.models.weights import Loading
+from fmm.models.weights import Loading, zero_embeddings
 from fmm.records import Record, Run
 from fmm.report.training import draw_random_masking
 from fmm.tasks import forecast, random_masking
@@ -95,6 +96,8 @@ def _prepare(cfg: DictConfig, data: Any) -> tuple[Any, Any, Loading | None]:
             model_cfg["name"], names, revision=model_cfg.get("revision"), attention=model_cfg.get("attention", "sdpa")
         )
     build.check_vocabulary(model, tokenizer, model_cfg["name"])
+    if loading is not None:
+        loading = replace(loading, zero_embeddings=zero_embeddings(model, tokenizer, model_cfg["name"]))
     data.attach_tokenizer(tokenizer, build.max_tokens(model, tokenizer, cfg.data.max_length))
     data.prepare_data()
     data.setup("fit")

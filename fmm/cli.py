@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from fmm import interruption, team
+from fmm import interruption, output, team
 from fmm.errors import FmmError, of_disk
 
 EXAMPLES = """\
@@ -37,9 +37,14 @@ def single(conf: Path, argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: this process's) with the configuration folder `conf`.
 
     Returns the exit status: 0, 1 for a mistake or a failed job, 130 for Ctrl-C, 143 for SIGTERM.
-    A mistake is printed as one sentence; FMM_DEBUG=1 adds the traceback.
+    A mistake is printed as one sentence; FMM_DEBUG=1 adds the traceback. A reader that goes away (`| head`) ends
+    nothing: the rest is not printed, the work is done, and the status is that of the work.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    with output.unbroken():
+        return _guarded(conf, list(sys.argv[1:] if argv is None else argv))
+
+
+def _guarded(conf: Path, arguments: list[str]) -> int:
     try:
         with interruption.terminations():
             return _run(conf, arguments)
@@ -62,7 +67,7 @@ def _run(conf: Path, arguments: list[str]) -> int:
         raise FmmError(f"{odd!a} holds bytes that are no UTF-8 text; give it in UTF-8")
     import hydra
 
-    from fmm import flags, grid, overrides, sweep
+    from fmm import flags, grid, overrides, places, sweep
 
     if "--version" in arguments:
         print(f"Hydra {hydra.__version__}")
@@ -78,7 +83,8 @@ def _run(conf: Path, arguments: list[str]) -> int:
             chosen = overrides.with_searchpath(line.conf, parsed)
             if line.multirun or "hydra.mode=MULTIRUN" in settings:
                 grid.check_sweep(chosen, parsed)
-                settings = sweep.with_directory(settings)
+                if not places.named_sweep(chosen, parsed):
+                    settings.append(f"{sweep.SWEEP_KEY}={sweep.new_directory(Path('multirun'))}")
             else:
                 overrides.check_single(chosen, parsed)
         return sweep.hydra_main(conf, [*line.words, *settings])

@@ -35,7 +35,9 @@ def of_disk(error: BaseException, folder: object = None) -> FmmError | None:
     """
     if not isinstance(error, OSError) or error.errno not in _DISK:
         return None
-    where = f" {error.filename}" if error.filename else f" in {folder}" if folder else ""
+    where = f" in {folder}" if folder else ""
+    if error.filename:
+        where = f" {error.filename}"
     return FmmError(
         f"cannot write{where}: {error.strerror}; free space or mend permissions there, or give another output_dir, and "
         "run the same command again"

@@ -33,7 +33,7 @@ _MAIN: dict[str, Setting] = {
     "scheduler": choice("linear", "authors"),
     "split": choice("authors", "random"),
     "label_map": Setting(dict, least=1, null=True, form="a map such as {0: negative, 1: positive}"),
-    "target": Setting(str),
+    "target": Setting(str, form="""gold, predicted or a label (one named null is written '"null"')"""),
     "explain": choice("first", "second", "both"),
     "text": text(null=True),
     "text_pair": text(null=True),

@@ -37,6 +37,9 @@ TEXTS = ["a great film", "a dull plot", "so so acting"] * 40
         ([True, False], ["True", "False"]),
         (["e\u0301te\u0301", "\u00e9t\u00e9", " \u00e9t\u00e9\u200b"], ["\u00e9t\u00e9"] * 3),
         (["not  good", "not\u00a0good", "not good"], ["not good"] * 3),
+        (["a", "a\u200d", "a\u200c", "\u200ea\u200f", "\ufeffa", "a\u2069", "a\u3164", "a\x00", "\u2800a"], ["a"] * 9),
+        (["\u06a9\u200c\u06a9", "\U0001f469\u200d\U0001f680"], ["\u06a9\u200c\u06a9", "\U0001f469\u200d\U0001f680"]),
+        (["\u2764\ufe0f", "\U0001f3f4\U000e0067\U000e007f"], ["\u2764\ufe0f", "\U0001f3f4\U000e0067\U000e007f"]),
     ],
 )
 def test_cells_become_labels(cells: list[Any], expected: list[str | None]) -> None:
@@ -125,6 +128,11 @@ def test_a_wrong_label_map_is_a_sentence(label_map: dict[Any, Any], message: str
         ({"id2label": {"0": 4, "1": 5}}, ["4", "5"]),
         ({"id2label": {"0": True, "1": None}}, ["true", "null"]),
         ({"label2id": {"pos": "1", "neg": "0"}}, ["neg", "pos"]),
+        (
+            {"id2label": {"0": "a", "1": "b", "2": "c"}, "label2id": {"b": 1}},
+            ["a", "b", "c"],
+        ),  # a part, not a contradiction
+        ({"id2label": ["a", "b"]}, ["a", "b"]),
     ],
 )
 def test_labels_of_a_configuration(stored: dict[str, Any], expected: list[str]) -> None:
@@ -138,6 +146,11 @@ def test_labels_of_a_configuration(stored: dict[str, Any], expected: list[str]) 
             {"id2label": {"0": "neg", "1": "pos"}, "label2id": {"pos": 0, "neg": 1}},
             "contradicts itself.*pos, neg",
         ),
+        ({"id2label": {"0": "a", "2": "c"}}, r"names the labels 0, 2 but not 1; name all of them .* from 0 to 2"),
+        ({"label2id": {"b": 1, "c": 2}}, r"names the labels 1, 2 but not 0"),
+        ({"id2label": {"1": "a", "2": "b"}}, r"but not 0"),
+        ({"id2label": "pos"}, r"id2label .* is 'pos'; give a map"),
+        ({"id2label": {"-1": "a", "0": "b"}}, r"has a label -1"),
         ({"label2id": {"neg": 0, "pos": 0}}, "gives two labels one number"),
         ({"id2label": {"0": "pos", "1": "POS"}}, "two have one name"),
         ({"id2label": {"a": "pos", "b": "neg"}}, "are not numbered"),

@@ -24,6 +24,7 @@ from transformers import (
 from fmm.errors import FmmError
 from fmm.models import build, tiny
 from fmm.models.classifier import Classifier, load_classifier, takes_token_types
+from fmm.tasks import explain, racu, train
 
 LABELS = ["neg", "pos"]
 SHAPE = {
@@ -281,10 +282,95 @@ def test_weights_of_other_frameworks_are_named(tmp_path: Path, file: str) -> Non
         build.load_model(str(tmp_path), LABELS)
 
 
-def test_a_checkpoint_file_is_named(tmp_path: Path) -> None:
-    write(tmp_path / "last.ckpt")
-    with pytest.raises(FmmError, match="Lightning checkpoint"):
-        load_classifier(str(tmp_path / "last.ckpt"))
+FILES: dict[str, str] = {
+    "last.ckpt": r"Lightning checkpoint.*load_from_checkpoint.*save_pretrained",
+    "model.safetensors": "file of weights without configuration and tokenizer",
+    "best_model.pt": "file of weights without configuration and tokenizer",
+    "pytorch_model.bin": "file of weights without configuration and tokenizer",
+    "model.gguf": "a file of GGUF, which PyTorch does not read",
+    "model.onnx": "a file of ONNX, which PyTorch does not read",
+    "model.tar.gz": "is an archive; unpack it",
+    "notes.txt": "is a file; a model is a folder",
+}
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("relative", [True, False])
+def test_a_checkpoint_file_is_named(
+    tmp_path: Path, compose: Any, monkeypatch: pytest.MonkeyPatch, file: str, relative: bool
+) -> None:
+    write(tmp_path / file)
+    monkeypatch.chdir(tmp_path)
+    path = file if relative else str(tmp_path / file)
+    with pytest.raises(FmmError, match=FILES[file]):
+        load_classifier(path)
+    for task in (explain, racu):
+        with pytest.raises(FmmError, match=FILES[file]):
+            task.run(compose(f"task={task.__name__.split('.')[-1]}", f"checkpoint={path}"))
+    with pytest.raises(FmmError, match=FILES[file]):
+        train.run(compose("task=train", f"model.name={path}", "dry_run=true", "trainer.accelerator=cpu"))
+
+
+def test_a_file_of_a_model_folder_leads_to_the_folder(folder: Path) -> None:
+    with pytest.raises(FmmError, match=f"give the folder {folder}"):
+        load_classifier(str(folder / "model.safetensors"))
+
+
+@pytest.mark.parametrize("name", ["outputs/train/toy/x/model", "runs/last.ckpt", "model.safetensors"])
+def test_a_path_that_is_not_there_is_no_hub_id(name: str) -> None:
+    with pytest.raises(FmmError, match="is neither there nor a hub id"):
+        load_classifier(name)
+
+
+def zeroed(folder: Path, rows: slice | list[int]) -> None:
+    def change(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        weights["roberta.embeddings.word_embeddings.weight"][rows] = 0
+        return weights
+
+    rewrite(folder, change)
+
+
+def test_embeddings_that_are_zero_in_part_are_refused(folder: Path, tokenizer: Any) -> None:
+    zeroed(folder, slice(len(tokenizer) // 2, None))
+    with pytest.raises(FmmError, match=r"embeddings of \d+ of the \d+ tokens of .* are zero, such as that of"):
+        load_classifier(str(folder))
+
+
+def test_a_few_embeddings_of_zeros_are_said(folder: Path, tokenizer: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    zeroed(folder, [tokenizer.pad_token_id])
+    assert load_classifier(str(folder))[0].loading["zero_embeddings"] == 0
+    assert "are zero" not in capsys.readouterr().out
+    zeroed(folder, [tokenizer.pad_token_id, len(tokenizer) - 3, len(tokenizer) - 2])
+    assert load_classifier(str(folder))[0].loading["zero_embeddings"] == 2
+    assert "the embeddings of 2 tokens" in capsys.readouterr().out
+
+
+def test_rows_of_zeros_that_only_fill_up_the_matrix_are_fine(
+    folder: Path, tokenizer: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A vocabulary padded to a multiple of 64, and added tokens that were never trained."""
+    model = RobertaForSequenceClassification.from_pretrained(folder)
+    more = build.load_tokenizer(str(folder))
+    more.add_tokens([f"@user{number}" for number in range(40)])
+    model.resize_token_embeddings(len(more), pad_to_multiple_of=1024)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[len(tokenizer) :] = 0
+    model.save_pretrained(folder)
+    more.save_pretrained(folder)
+    assert load_classifier(str(folder))[0].loading["zero_embeddings"] == 0
+    assert "are zero" not in capsys.readouterr().out
+
+
+def test_a_head_of_more_labels_than_named_is_a_sentence_about_labels(folder: Path) -> None:
+    model = RobertaForSequenceClassification.from_pretrained(folder, num_labels=3, ignore_mismatched_sizes=True)
+    model.save_pretrained(folder)
+    for maps in ({"id2label": {"0": "a", "1": "b"}}, {"id2label": None, "label2id": {"a": 0, "b": 1}}):
+        change_config(folder, **{"label2id": None, **maps})
+        with pytest.raises(FmmError, match=r"tells 3 labels apart .* names 2; name all 3 of them in id2label"):
+            load_classifier(str(folder))
+    change_config(folder, id2label=None, label2id={"a": 0, "c": 2})
+    with pytest.raises(FmmError, match=r"names the labels 0, 2 but not 1"):
+        load_classifier(str(folder))
 
 
 def test_remote_code_is_not_run_nor_asked_about(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

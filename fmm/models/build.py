@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -14,7 +15,7 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig
 from transformers import __version__ as transformers_version
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-from fmm.data.labels import are_generic, label_text
+from fmm.data.labels import label_text
 from fmm.data.sources import TIMEOUT
 from fmm.errors import FmmError, first_line
 from fmm.models.families import check_family
@@ -136,9 +137,19 @@ def _cause(error: Exception, remedy: str) -> str:
 
 def label_names(name: str, revision: str | None = None) -> list[str]:
     """The labels of a classifier by number, from its configuration alone. Raises FmmError where it is not found."""
-    config = configuration(name, revision)
-    stored, _ = PreTrainedConfig.get_config_dict(name, revision=revision, **hub_options(name, revision))
-    return stored_labels(stored, config.num_labels, name)
+    check_model_folder(name)
+    stored, _ = _from_pretrained(_StoredConfiguration, "configuration", name, revision=revision)
+    count = stored.get("num_labels") or stored.get("_num_labels") or 2  # 2 is transformers' default
+    return stored_labels(stored, int(count), name)
+
+
+class _StoredConfiguration:
+    """The entries of a config.json as they stand there: transformers reads one of its two maps of labels only."""
+
+    @staticmethod
+    def from_pretrained(name: str, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        options.pop("trust_remote_code")
+        return PreTrainedConfig.get_config_dict(name, **options)
 
 
 def class_names(name: str) -> list[str]:
@@ -159,39 +170,56 @@ def configuration(name: str, revision: str | None = None) -> Any:
 def stored_labels(stored: Mapping[str, Any], count: int, name: str) -> list[str]:
     """The labels in a config.json, by number: of `id2label`, or of `label2id` where that alone names them.
 
-    transformers reads `id2label` only. Where neither names a label they are LABEL_0, LABEL_1, ... Raises FmmError
-    where the two contradict each other, and where labels are not numbered 0, 1, 2, ... or one name is used twice.
+    transformers reads `id2label` only. Where neither names a label they are LABEL_0, LABEL_1, ..., `count` where the
+    maps do not say how many. Raises FmmError where the two contradict each other, and where labels
+    are not numbered 0, 1, 2, ... or one name is used twice.
     """
-    forward = _numbered(stored.get("id2label") or {}, name)
-    backward = _numbered({number: label for label, number in (stored.get("label2id") or {}).items()}, name)
-    if backward and len(backward) < len(stored["label2id"]):
+    forward = _numbered(stored.get("id2label"), "id2label", name)
+    named = stored.get("label2id") or {}
+    if not isinstance(named, Mapping):
+        raise FmmError(f"label2id in the config.json of {name!r} is {named!r}; give a map of labels to numbers")
+    backward = _numbered({number: label for label, number in named.items()}, "label2id", name)
+    if len(backward) < len(named):
         raise FmmError(f"label2id in the config.json of {name!r} gives two labels one number; give each its own")
-    known = [labels for labels in (forward, backward) if labels and not are_generic(labels)]
-    if len(known) == 2 and known[0] != known[1]:
+    known = [labels for labels in (forward, backward) if labels and not _generic(labels)]
+    if len(known) == 2 and any(known[0].get(number) != label for number, label in known[1].items()):
+        first, second = (", ".join(labels[number] for number in sorted(labels)) for labels in known)
         raise FmmError(
-            f"the config.json of {name!r} contradicts itself: id2label has the order {', '.join(known[0])} and "
-            f"label2id {', '.join(known[1])}; correct the wrong one, or take it out"
+            f"the config.json of {name!r} contradicts itself: id2label has the order {first} and label2id {second}; "
+            "correct the wrong one, or take it out"
         )
-    labels = known[0] if known else [f"LABEL_{number}" for number in range(count)]
+    count = max(len(forward), len(backward)) or count
+    chosen = known[0] if known else {number: f"LABEL_{number}" for number in range(count)}
+    gaps = sorted(set(range(max(chosen) + 1)) - set(chosen))
+    if gaps:
+        raise FmmError(
+            f"the config.json of {name!r} names the labels {', '.join(map(str, sorted(chosen)))} but not "
+            f"{', '.join(map(str, gaps))}; name all of them in id2label, from 0 to {max(chosen)}"
+        )
+    labels = [chosen[number] for number in range(len(chosen))]
     folded = [label.casefold() for label in labels]
     if len(set(folded)) < len(folded):
         raise FmmError(f"the labels of {name!r} are {', '.join(labels)}: two have one name; name each in id2label")
     return labels
 
 
-def _numbered(labels: Mapping[Any, Any], name: str) -> list[str]:
-    """Labels by rising number, {number: label}. Raises FmmError where the numbers are not 0, 1, 2, ..."""
+def _generic(labels: Mapping[int, str]) -> bool:
+    return all(re.fullmatch(rf"label_{number}", label, re.IGNORECASE) for number, label in labels.items())
+
+
+def _numbered(labels: Any, key: str, name: str) -> dict[int, str]:
+    """Labels by number, from a map {number: label} or a list. Raises FmmError where they are not numbered from 0."""
+    if isinstance(labels, Sequence) and not isinstance(labels, str):
+        labels = dict(enumerate(labels))
+    if not isinstance(labels, Mapping | None):
+        raise FmmError(f"{key} in the config.json of {name!r} is {labels!r}; give a map of numbers to labels")
     try:
-        by_number = {int(number): label_text(label) for number, label in labels.items()}
+        by_number = {int(number): label_text(label) for number, label in (labels or {}).items()}
     except (TypeError, ValueError) as error:
         raise FmmError(f"the labels of {name!r} are not numbered in its config.json ({first_line(error)})") from error
-    numbers = sorted(by_number)
-    if numbers != list(range(len(numbers))):
-        raise FmmError(
-            f"the labels of {name!r} are numbered {', '.join(map(str, numbers))} in its config.json; number them from "
-            f"0 to {len(numbers) - 1} in id2label"
-        )
-    return [by_number[number] for number in numbers]
+    if negative := [number for number in by_number if number < 0]:
+        raise FmmError(f"{key} in the config.json of {name!r} has a label {negative[0]}; number labels from 0")
+    return by_number
 
 
 def check_vocabulary(model: Any, tokenizer: Any, name: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -210,6 +211,7 @@ def load_classifier(
         FmmError: nothing is there, the checkpoint has no classification head, or the tokenizer has no mask token.
     """
     from fmm.models import build  # seconds; `import fmm` stays light
+    from fmm.models.weights import zero_embeddings
 
     name = str(folder_or_id)
     tokenizer = build.load_tokenizer(name)
@@ -217,9 +219,10 @@ def load_classifier(
     build.check_config(config, name)
     names = build.label_names(name)
     model, loading = build.read_trained(name, config, dtype, len(names))
+    build.check_vocabulary(model, tokenizer, name)
+    loading = replace(loading, zero_embeddings=zero_embeddings(model, tokenizer, name))
     for line in loading.said_of_encoder(name):
         print(line, flush=True)
-    build.check_vocabulary(model, tokenizer, name)
     limit = build.max_tokens(model, tokenizer)
     classifier = Classifier(
         model,

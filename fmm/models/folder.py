@@ -15,7 +15,11 @@ _FOREIGN = {
     ".onnx": "ONNX",
     ".gguf": "GGUF",
     ".ot": "rust-bert",
+    ".tflite": "TensorFlow Lite",
+    ".mlmodel": "Core ML",
 }
+_TENSORS = (".safetensors", ".bin", ".pt", ".pth")
+_ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z")
 _POINTER = b"version https://git-lfs"  # what git leaves in place of a large file where git-lfs is not installed
 _DEPTH = 3  # folders below the one that is given in which a model is looked for
 _PRETRAINED = "model.save_pretrained(<folder>) and tokenizer.save_pretrained(<folder>)"
@@ -31,7 +35,15 @@ def check_model_folder(name: str) -> None:
         raise FmmError(_of_file(path))
     if not path.is_dir():
         if path.is_absolute() or name.startswith((".", "~")):
-            raise FmmError(f"model folder {name!r} does not exist; give a folder with config.json, or a hub id")
+            raise FmmError(
+                f"model folder {name!r} does not exist; give a folder with config.json, a train record's folder or a "
+                "hub id"
+            )
+        if name.count("/") > 1 or path.suffix in (".ckpt", *_TENSORS, *_FOREIGN):
+            raise FmmError(
+                f"{name!r} is neither there nor a hub id, which is <owner>/<name>; give a folder with config.json, a "
+                "train record's folder or a hub id"
+            )
         return
     files = {entry.name for entry in path.iterdir()}
     _check_pointers(path)
@@ -62,11 +74,28 @@ def _check_pointers(path: Path) -> None:
 
 
 def _of_file(path: Path) -> str:
-    if path.suffix == ".ckpt":
+    kind = path.suffix.lower()
+    if path.name in ("adapter_model.safetensors", "adapter_model.bin"):
+        return _of_adapter(path.parent)
+    if (path.parent / "config.json").exists() and kind != ".ckpt":
+        return f"{path} is a file in a model folder; give the folder {path.parent}"
+    if kind == ".ckpt":
         return (
             f"{path} is a Lightning checkpoint, which holds weights but neither configuration nor tokenizer; load it "
-            f"into its model and save that as a folder with {_PRETRAINED}"
+            f"into its model (<LightningModule>.load_from_checkpoint) and save that as a folder with {_PRETRAINED}"
         )
+    if kind in _TENSORS:
+        return (
+            f"{path} is a file of weights without configuration and tokenizer; load it into its model "
+            f"(model.load_state_dict) and save that as a folder with {_PRETRAINED}"
+        )
+    if kind in _FOREIGN:
+        return (
+            f"{path} is a file of {_FOREIGN[kind]}, which PyTorch does not read; give the folder of the model that it "
+            "was converted from, with its config.json, model.safetensors and tokenizer"
+        )
+    if kind in _ARCHIVES:
+        return f"{path} is an archive; unpack it and give the folder in it that has config.json, weights and tokenizer"
     return f"{path} is a file; a model is a folder with config.json, weights and tokenizer: give the folder"
 
 
@@ -79,9 +108,10 @@ def _of_adapter(path: Path) -> str:
             f"base model with it, merge the two, and save the result as a folder with {_PRETRAINED}"
         )
     return (
-        f"{path} is a PEFT adapter of {base!r} and no whole model; merge it once, by "
-        "AutoPeftModelForSequenceClassification.from_pretrained(<adapter>).merge_and_unload().save_pretrained(<folder>)"
-        ", save the tokenizer of its base model there too, and give that folder"
+        f"{path} is a PEFT adapter of {base!r} and no whole model; merge it once and give the new folder: "
+        f"model = peft.AutoPeftModelForSequenceClassification.from_pretrained({str(path)!r}, num_labels=<labels>); "
+        "model.merge_and_unload().save_pretrained(<folder>); "
+        f"AutoTokenizer.from_pretrained({base!r}).save_pretrained(<folder>)"
     )
 
 

@@ -16,11 +16,13 @@ import torch
 from transformers import AutoModelForSequenceClassification
 from transformers.utils import logging as transformers_logging
 
-from fmm.errors import FmmError
+from fmm.errors import FmmError, counted
 from fmm.models import names
 from fmm.models.folder import WEIGHTS
 from fmm.models.stored import stored_dtypes, weights_file
 
+# Embeddings of zeros that make a checkpoint a damaged one: fewer may be tokens that were never trained.
+_FEW_ZEROS, _SHARE_OF_ZEROS = 16, 0.25
 # Settings that a configuration may bring along and that would change what a call returns.
 _PLAIN_OUTPUT = {"return_dict": True, "output_attentions": False, "output_hidden_states": False}
 
@@ -39,6 +41,7 @@ class Loading:
         file: name of the file that the weights were read from, or of its index; None where not known.
         tied: the name under which the file held the word embeddings, where it is that of an output layer.
         constant: matrices of the encoder that hold one number throughout.
+        zero_embeddings: tokens of the vocabulary whose embedding is zero, beside padding and added tokens.
         head: what was done with a trained classification head, in a sentence; None where the checkpoint has none.
     """
 
@@ -50,6 +53,7 @@ class Loading:
     file: str | None = None
     tied: str | None = None
     constant: list[str] = field(default_factory=list)
+    zero_embeddings: int = 0
     head: str | None = None
 
     @property
@@ -78,6 +82,9 @@ class Loading:
             lines.append(f"the word embeddings of {name} were read from {self.tied}, the same matrix by another name")
         if self.constant:
             lines.append(f"warning: {name} holds one number throughout {names.shown(self.constant)}")
+        if self.zero_embeddings:
+            tokens = counted(self.zero_embeddings, "token")
+            lines.append(f"warning: the embeddings of {tokens} of {name} are zero: the model cannot tell them apart")
         if stored := [dtype for dtype in self.stored_dtypes if dtype != self.trained_dtype]:
             lines.append(f"the weights of {name} are stored as {' and '.join(stored)} and read as {self.trained_dtype}")
         if self.file == WEIGHTS[0] and (Path(name) / WEIGHTS[1]).exists():
@@ -98,6 +105,8 @@ def read_classifier(
     model, report, renamed = _with_whole_encoder(name, dtype, options)
     stored = stored_dtypes(file, name)  # after the weights: what cannot be read at all is said by their error
     in_encoder = [key for key in report["mismatched_keys"] if key[0].startswith(f"{model.base_model_prefix}.")]
+    if not new_head:
+        check_head_size(model, report["mismatched_keys"], name)
     check_shapes(in_encoder if new_head else report["mismatched_keys"], name)
     check_depth(model, report["unexpected_keys"], name)
     constant = check_values(model, name)
@@ -118,9 +127,9 @@ def read_classifier(
 
 def _with_whole_encoder(
     name: str, dtype: torch.dtype, options: Mapping[str, Any]
-) -> tuple[Any, dict[str, Any], dict[str, str | None]]:
+) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """The model, what transformers reports, and what was renamed so that nothing of the encoder is missing."""
-    renamed: dict[str, str | None] = {"removed_prefix": None, "tied": None}
+    renamed: dict[str, Any] = {"removed_prefix": None, "tied": None}
     mapping: dict[str, str] = {}
     model, report = _from_pretrained(name, dtype, options)
     base = model.base_model_prefix
@@ -190,14 +199,21 @@ def _missing_sentence(name: str, model: Any, missing: Sequence[str], unexpected:
     )
 
 
+def check_head_size(model: Any, mismatched: Iterable[Sequence[Any]], name: str) -> None:
+    """Refuse a head of more or fewer labels than config.json names: it is the names that lack, not the weights."""
+    base, labels = f"{model.base_model_prefix}.", model.config.num_labels
+    for weight, stored, expected in sorted(mismatched, key=str):
+        same_inputs = list(stored[1:]) == list(expected[1:])
+        if not weight.startswith(base) and same_inputs and expected[0] == labels != stored[0]:
+            raise FmmError(
+                f"the head of {name!r} tells {stored[0]} labels apart ({weight}) and its config.json names {labels}; "
+                f"name all {stored[0]} of them in id2label there, by number"
+            )
+
+
 def check_shapes(mismatched: Iterable[Sequence[Any]], name: str) -> None:
     """Refuse weights (name, shape in the file, shape in the model) that are not of the shape of the configuration."""
     for weight, stored, expected in sorted(mismatched, key=str):
-        if len(expected) < 3 and "classifier" in weight.split(".") and stored[0] != expected[0]:
-            raise FmmError(
-                f"the head of {name!r} does not fit its config.json: {weight} tells {stored[0]} labels apart and "
-                f"config.json has {expected[0]}; name all {stored[0]} of them in id2label"
-            )
         raise FmmError(
             f"the weights of {name!r} do not fit its config.json: {weight} is {list(stored)} and should be "
             f"{list(expected)}; fetch or save the model again"
@@ -248,6 +264,26 @@ def check_values(model: Any, name: str) -> list[str]:
             "download that did not end: fetch or save the model again"
         )
     return [key for key in constant if "token_type" not in key]  # of which many models have zeros
+
+
+def zero_embeddings(model: Any, tokenizer: Any, name: str) -> int:
+    """Number of tokens of the vocabulary with an embedding of zeros, which a model cannot tell apart.
+
+    A row for padding is meant to be zero, rows of added tokens may be, and rows beyond the vocabulary only fill up the
+    matrix: they do not count. Raises FmmError where a large part of the vocabulary is zero.
+    """
+    layer = model.get_input_embeddings()
+    apart = {tokenizer.pad_token_id, layer.padding_idx, *tokenizer.get_added_vocab().values()}
+    ids = sorted(set(tokenizer.get_vocab().values()) - apart)
+    zero = (layer.weight.detach()[torch.tensor(ids, dtype=torch.long)] == 0).all(dim=1)
+    n = int(zero.sum())
+    if n >= _FEW_ZEROS and n > _SHARE_OF_ZEROS * len(ids):
+        first = tokenizer.convert_ids_to_tokens(ids[int(zero.nonzero()[0])])
+        raise FmmError(
+            f"the embeddings of {n:,} of the {len(ids):,} tokens of {name!r} are zero, such as that of {first!r}; its "
+            "file is damaged, such as by a download that did not end: fetch or save the model again"
+        )
+    return n
 
 
 def _constant_layer(matrices: Sequence[str], constant: Sequence[str]) -> str | None:

@@ -15,6 +15,7 @@ from fmm.finetune import SELECTIONS
 from fmm.masking import STRATEGIES
 from fmm.metrics import NAMES as METRICS
 from fmm.models.build import folder_digest, identity
+from fmm.models.folder import check_model_folder
 from fmm.report.consistency import flatten
 from fmm.schema import check_value
 from fmm.trainer import processes
@@ -176,10 +177,7 @@ def _checkpoint(name: str) -> TrainedModel:
     if (folder / records.RECORD).exists() and (folder / "model").is_dir():
         folder = folder / "model"
     if not folder.is_dir():
-        if folder.is_absolute() or name.startswith("."):
-            raise FmmError(
-                f"checkpoint={name} does not exist; give a model folder, a train record's folder or a hub id"
-            )
+        check_model_folder(name)  # a file is named for what it is
         return TrainedModel(folder, records.content_key({"checkpoint": name}), None)
     record = records.read_record(folder.parent)
     if record is not None and record.task == "train":

@@ -8,6 +8,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from fmm.draws import Draw
 from fmm.errors import FmmError, first_line
 from fmm.finetune import MaskedFineTuning
 from fmm.models import build, tiny
-from fmm.models.weights import Loading
+from fmm.models.weights import Loading, zero_embeddings
 from fmm.records import Record, Run
 from fmm.report.training import draw_random_masking
 from fmm.tasks import forecast, random_masking
@@ -96,6 +97,8 @@ def _prepare(cfg: DictConfig, data: Any) -> tuple[Any, Any, Loading | None]:
             model_cfg["name"], names, revision=model_cfg.get("revision"), attention=model_cfg.get("attention", "sdpa")
         )
     build.check_vocabulary(model, tokenizer, model_cfg["name"])
+    if loading is not None:
+        loading = replace(loading, zero_embeddings=zero_embeddings(model, tokenizer, model_cfg["name"]))
     data.attach_tokenizer(tokenizer, build.max_tokens(model, tokenizer, cfg.data.max_length))
     data.prepare_data()
     data.setup("fit")

@@ -11,11 +11,20 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from fmm import interruption, output, pages
+from fmm import interruption, output, pages, team
 from fmm.errors import FmmError, of_disk
 
 
 def main(conf: Path, argv: Sequence[str] | None = None) -> int:
+    """Run a command line, in one process whatever a launcher has started. Returns the exit status, as `single`."""
+    try:
+        here = team.place()
+        return team.command(here, lambda: single(conf, argv)) if here.launched else single(conf, argv)
+    except FmmError as error:  # of the launcher's settings
+        return report(error)
+
+
+def single(conf: Path, argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: this process's) with the configuration folder `conf`.
 
     Returns the exit status: 0, 1 for a mistake or a failed job, 130 for Ctrl-C, 143 for SIGTERM.

@@ -6,31 +6,36 @@ Nothing heavy is imported before the settings are known to be right.
 from __future__ import annotations
 
 import os
-import re
 import sys
-import textwrap
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from fmm import interruption
+from fmm import interruption, output, pages, team
 from fmm.errors import FmmError, of_disk
-
-EXAMPLES = """\
-  python run.py task=train dataset=toy                       a masked model in a minute, offline
-  python run.py task=racu dataset=toy measure=grad_l2        how faithful is this measure for it?
-  python run.py task=explain dataset=toy text="the plot was not great ."
-  python run.py -m task=racu dataset=sst2 measure=grad_l2,loo_sign seed=0,1,2
-  python run.py task=report output_dir=outputs               which measure to trust, as a page"""
 
 
 def main(conf: Path, argv: Sequence[str] | None = None) -> int:
+    """Run a command line, in one process whatever a launcher has started. Returns the exit status, as `single`."""
+    try:
+        here = team.place()
+        return team.command(here, lambda: single(conf, argv)) if here.launched else single(conf, argv)
+    except FmmError as error:  # of the launcher's settings
+        return report(error)
+
+
+def single(conf: Path, argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (default: this process's) with the configuration folder `conf`.
 
     Returns the exit status: 0, 1 for a mistake or a failed job, 130 for Ctrl-C, 143 for SIGTERM.
-    A mistake is printed as one sentence; FMM_DEBUG=1 adds the traceback.
+    A mistake is printed as one sentence; FMM_DEBUG=1 adds the traceback. A reader that goes away (`| head`) ends
+    nothing: the rest is not printed, the work is done, and the status is that of the work.
     """
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    with output.unbroken():
+        return _guarded(conf, list(sys.argv[1:] if argv is None else argv))
+
+
+def _guarded(conf: Path, arguments: list[str]) -> int:
     try:
         with interruption.terminations():
             return _run(conf, arguments)
@@ -47,29 +52,30 @@ def main(conf: Path, argv: Sequence[str] | None = None) -> int:
 
 def _run(conf: Path, arguments: list[str]) -> int:
     if any(argument in ("-h", "--help") for argument in arguments):
-        print(help_page(conf))
+        print(pages.page(conf))
         return 0
     if (odd := next((word for word in arguments if not _is_text(word)), None)) is not None:
         raise FmmError(f"{odd!a} holds bytes that are no UTF-8 text; give it in UTF-8")
     import hydra
 
-    from fmm import flags, grid, overrides, sweep
+    from fmm import flags, grid, overrides, places, sweep
 
     if "--version" in arguments:
         print(f"Hydra {hydra.__version__}")
         return 0
     line = flags.read(conf, arguments)
     if line.help:
-        print(help_page(conf))
+        print(pages.page(conf))
         return 0
     settings = [overrides.quote(setting) for setting in line.settings]
     with sweep.hydras_errors(settings):
         if line.runs:
             parsed = overrides.parse(settings)
             chosen = overrides.with_searchpath(line.conf, parsed)
-            if line.multirun or "hydra.mode=MULTIRUN" in settings:
+            if line.multirun or any(setting.lstrip("+") == "hydra.mode=MULTIRUN" for setting in settings):
                 grid.check_sweep(chosen, parsed)
-                settings = sweep.with_directory(settings)
+                if not places.named_sweep(chosen, parsed):
+                    settings.append(f"{sweep.SWEEP_KEY}={sweep.new_directory(Path('multirun'))}")
             else:
                 overrides.check_single(chosen, parsed)
         return sweep.hydra_main(conf, [*line.words, *settings])
@@ -86,51 +92,3 @@ def report(error: FmmError) -> int:
         traceback.print_exception(error)
     print(f"error: {error}", file=sys.stderr)
     return 1
-
-
-def help_page(conf: Path) -> str:
-    """Return the page of `--help`: tasks, groups with their choices, keys, flags and examples."""
-    groups = {folder.name: sorted(folder.glob("*.yaml")) for folder in sorted(conf.iterdir()) if folder.is_dir()}
-    groups.pop("hydra", None)
-    tasks = "\n".join(f"  {path.stem:<10}{first_comment(path)}" for path in groups.pop("task", []))
-    choices = "\n".join(
-        textwrap.fill(
-            ", ".join(path.stem for path in paths), 110, initial_indent=f"  {name:<12}", subsequent_indent=" " * 14
-        )
-        for name, paths in groups.items()
-    )
-    keys = textwrap.indent(keys_text(conf / "config.yaml"), "  ")
-    return f"""\
-Faithfulness measurable masked language models: which explanation of your classifier can be trusted?
-
-Usage: python run.py task=<task> <group>=<choice> <key>=<value> ...
-       python run.py -m <key>=<value>,<value> ...        one job per combination, under multirun/
-
-Tasks
-{tasks}
-
-Groups and their choices (conf/<group>/<choice>.yaml)
-{choices}
-
-Keys and their defaults (conf/config.yaml; nested ones are written training.batch_size=32)
-{keys}
-
-Flags: -m one job per combination; --cfg job prints the settings instead of running; FMM_DEBUG=1 shows tracebacks.
-
-Examples
-{EXAMPLES}"""
-
-
-def first_comment(path: Path) -> str:
-    """Return the first comment of a YAML file that describes it, or nothing."""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.startswith("#") and not line.startswith("# @package"):
-            return line.lstrip("# ")
-    return ""
-
-
-def keys_text(path: Path) -> str:
-    """Return the keys of the main configuration file with their comments, without its defaults and Hydra's part."""
-    text = path.read_text(encoding="utf-8")
-    text = re.sub(r"(?m)^(defaults|hydra):\n(?:[ \t]+.*\n|\n(?=[ \t]))*", "", text)
-    return re.sub(r"\A(#.*\n)+", "", text).strip()

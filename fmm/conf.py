@@ -70,10 +70,10 @@ class Conf:
             )
         return replace(self, more=(*self.more, *(_folder(place) for place in searchpath)))
 
-    def compose(self, arguments: Sequence[str]) -> DictConfig:
-        """The configuration of these overrides. Raises `FmmError`."""
+    def compose(self, arguments: Sequence[str], with_hydra: bool = False) -> DictConfig:
+        """The configuration of these overrides, with that of Hydra under `hydra` or not. Raises `FmmError`."""
         try:
-            return _compose(self, tuple(arguments))
+            return _compose(self, tuple(arguments), with_hydra)
         except (HydraException, OmegaConfBaseException) as error:
             raise _explained(error, arguments) from error
 
@@ -86,16 +86,16 @@ def groups_of(folder: Path) -> dict[str, list[str]]:
 
 
 @lru_cache(maxsize=4096)
-def _compose(conf: Conf, arguments: tuple[str, ...]) -> DictConfig:
+def _compose(conf: Conf, arguments: tuple[str, ...], with_hydra: bool) -> DictConfig:
     if GlobalHydra.instance().is_initialized():  # inside a sweep: Hydra is already running on these very folders
-        return compose(conf.name, _with_folders(conf, arguments))
+        return compose(conf.name, _with_folders(conf, arguments), return_hydra_config=with_hydra)
     version.setbase("1.3")
     path = create_config_search_path(str(conf.folder))
     for folder in conf.more:  # where Hydra puts --config-dir
         path.prepend("command-line", f"file://{folder}", SearchPathQuery(provider="schema"))
     try:
         Hydra.create_main_hydra2("run", path)
-        return compose(conf.name, list(arguments))
+        return compose(conf.name, list(arguments), return_hydra_config=with_hydra)
     finally:
         GlobalHydra.instance().clear()
 

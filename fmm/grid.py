@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -15,10 +15,6 @@ from fmm.errors import FmmError, first_line
 from fmm.overrides import check_job, parse
 
 MOST_JOBS = 10_000
-
-
-class RelaunchError(FmmError):
-    """A sweep whose jobs would start the command line again in every process."""
 
 
 def jobs(overrides: Sequence[Override]) -> list[list[str]]:
@@ -40,10 +36,8 @@ def check_sweep(conf: Conf, overrides: Sequence[Override]) -> None:
     good = 0
     for job in combinations:
         try:
-            refuse_relaunching(check_job(conf, tuple(job)))
+            check_job(conf, tuple(job))
             good += 1
-        except RelaunchError:
-            raise
         except FmmError as error:
             errors.append(error)
     if errors and not good:
@@ -79,16 +73,3 @@ def count(override: Override) -> int:
     if n == 0:
         raise FmmError(f"{override.input_line} holds no value, so there is no job; give some, such as range(0,5)")
     return n
-
-
-def refuse_relaunching(flat: Mapping[str, Any]) -> None:
-    """Refuse a job that Lightning would run by relaunching the command line, and with it the whole sweep."""
-    strategy, devices = str(flat.get("trainer.strategy")), flat.get("trainer.devices")
-    several = str(devices) not in ("1", "[0]")
-    spawns = strategy.startswith(("ddp_spawn", "ddp_fork", "ddp_notebook"))
-    if several and not spawns:
-        raise RelaunchError(
-            f"strategy {strategy!r} with {devices} devices cannot run inside a sweep, as each of its "
-            "processes would start the whole sweep again: start one process per job, such as "
-            "`for s in 0 1; do python run.py seed=$s trainer=ddp; done`, or add trainer.devices=1"
-        )

@@ -49,10 +49,14 @@ def quote(argument: str) -> str:
     free = key in TEXT_KEYS or verbatim
     if not equals or not free or value[:1] in "\"'" or value in ("", "null"):
         return argument
-    # In quotes, Hydra reads a backslash as itself unless a quote follows; `${` would be an interpolation.
     value = value.replace("${", "\\${") if key in TEXT_KEYS else value
-    escaped = re.sub(r'(\\*)("|$)', lambda found: found[1] * 2 + found[2].replace('"', '\\"'), value)
-    return f'{argument[: argument.index("=")]}="{escaped}"'
+    return f"{argument[: argument.index('=')]}={in_quotes(value)}"
+
+
+def in_quotes(value: str) -> str:
+    """A text as Hydra's grammar reads it back: in quotes a backslash is itself unless a quote follows."""
+    escaped = re.sub(r'(\\*)("|$)', lambda part: part[1] * 2 + part[2].replace('"', '\\"'), value)
+    return f'"{escaped}"'
 
 
 def parse(arguments: Sequence[str]) -> list[Override]:

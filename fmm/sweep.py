@@ -21,7 +21,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from fmm import interruption
+from fmm import interruption, output
 from fmm.errors import FmmError, first_line, of_disk
 from fmm.settings import settled
 
@@ -80,7 +80,8 @@ def run_job(cfg: DictConfig) -> None:
 
     settings = HydraConfig.get()
     if settings.mode == RunMode.MULTIRUN:
-        with job_directory(Path(settings.runtime.output_dir), list(settings.overrides.task), cfg):
+        job = job_directory(Path(settings.runtime.output_dir), list(settings.overrides.task), cfg)
+        with output.unbroken(), job:  # a parallel launcher's process has streams of its own
             run_task(settled(cfg))
         return
     try:
@@ -92,13 +93,6 @@ def run_job(cfg: DictConfig) -> None:
             raise SystemExit(report(sentence)) from error
         traceback.print_exc()
         raise SystemExit(1) from error
-
-
-def with_directory(settings: Sequence[str]) -> list[str]:
-    """Return the settings of a sweep with a directory of its own, created here, unless they name one."""
-    if any(setting.lstrip("+").startswith(f"{SWEEP_KEY}=") for setting in settings):
-        return list(settings)
-    return [*settings, f"{SWEEP_KEY}={new_directory(Path('multirun'))}"]
 
 
 def new_directory(parent: Path) -> Path:
@@ -149,7 +143,9 @@ def job_directory(directory: Path, arguments: Sequence[str], cfg: DictConfig) ->
     (directory / WAITING).unlink(missing_ok=True)
     (directory / "overrides.txt").write_text("".join(f"{argument}\n" for argument in arguments), encoding="utf-8")
     (directory / "config.yaml").write_text(OmegaConf.to_yaml(cfg), encoding="utf-8")
-    with (directory / "job.log").open("a", encoding="utf-8", buffering=1) as file:  # a requeued job keeps its log
+    with (directory / "job.log").open(
+        "a", encoding="utf-8", errors="backslashreplace", buffering=1
+    ) as file:  # a requeued job keeps its log
         file.write(f"== started {time.strftime('%Y-%m-%d %H:%M:%S')}\n")
         handler = logging.StreamHandler(file)
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
@@ -206,11 +202,14 @@ def _undone(directory: Path) -> tuple[str, str] | None:
     return None
 
 
-def summarise(directory: Path, jobs: Sequence[Sequence[str]]) -> int:
-    """Print what became of every job of a sweep, leave it as summary.txt, and return how many are not done."""
+def summarise(directory: Path, jobs: Sequence[Sequence[str]], places: Sequence[Path]) -> int:
+    """Print what became of every job of a sweep, leave it as summary.txt, and return how many are not done.
+
+    `directory` is that of the sweep, `places` holds each job's.
+    """
     lines = []
-    for number, job in enumerate(jobs):
-        undone = _undone(directory / str(number))
+    for number, (job, place) in enumerate(zip(jobs, places, strict=True)):
+        undone = _undone(place)
         if undone is not None:
             state, reason = undone
             lines.append(f"  {number}  {state}  {' '.join(job)}\n     {reason}")

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 from pytorch_lightning import Callback, Trainer
-from pytorch_lightning.plugins.environments import SLURMEnvironment, TorchElasticEnvironment
+from pytorch_lightning.plugins.environments import LightningEnvironment, SLURMEnvironment, TorchElasticEnvironment
 from pytorch_lightning.utilities.exceptions import MisconfigurationException, SIGTERMException
 
+from fmm import team
 from fmm.errors import FmmError, first_line, unknown
 from fmm.interruption import SignalsPutOff, Terminated
 from fmm.schema import TRAINER_RESERVED
@@ -58,7 +59,7 @@ def build_trainer(
             max_epochs=max_epochs,
             callbacks=list(callbacks),
             logger=logger or False,  # None would make Lightning choose one
-            plugins=[*plugins, *_environment()] or None,
+            plugins=[*plugins, *_environment(cfg)] or None,
             inference_mode=False,
             use_distributed_sampler=False,
         )
@@ -69,8 +70,13 @@ def build_trainer(
         raise FmmError(f"Lightning refuses these options of trainer ({first_line(error)}): {given}") from error
 
 
-def _environment() -> list[Any]:
-    """Lightning's view of Slurm without its own requeueing, which would hide SIGTERM; none outside of Slurm."""
+def _environment(cfg: DictConfig) -> list[Any]:
+    """What starts this training's processes, where Lightning would guess it from what a launcher left around.
+
+    Slurm without Lightning's own requeueing, which would hide SIGTERM; fmm itself also inside of a job of one process.
+    """
+    if team.starts_processes() or team.counts(cfg)[0] == 1:
+        return [LightningEnvironment()]
     if SLURMEnvironment.detect() and not TorchElasticEnvironment.detect():  # the latter is chosen first
         return [SLURMEnvironment(auto_requeue=False)]
     return []

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from fmm import pages
 from fmm.conf import groups_of
 from fmm.errors import FmmError
+from fmm.schema import SETTINGS
 
 
 @pytest.fixture
@@ -31,6 +33,14 @@ def test_help_is_a_page_and_quick(run_cli):
     for word in ("task=train", "Tasks", "pipeline", "mnli", "half_det", "training:", "max_epochs", "-m", "Examples"):
         assert word in done.out
     assert "hydra" not in done.out
+
+
+def test_help_says_of_every_key_what_it_takes(conf):
+    page = pages.page(conf)
+    for key, setting in SETTINGS.items():
+        name = key if f"  {key} " in page else key.rsplit(".", 1)[-1] + ":"
+        lines = page.split(f" {name}")
+        assert any(setting.words() in rest[:250] for rest in lines[1:]), key
 
 
 @pytest.mark.parametrize("argument", ["--help", "dataset=mnil"])

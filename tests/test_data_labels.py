@@ -17,9 +17,10 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from fmm import metrics, statistics
 from fmm.curves import read_curve
-from fmm.data import labels
+from fmm.data import encode, labels
 from fmm.data.labels import class_numbers, label_column, rename_labels, suspected_order, target_label
 from fmm.errors import FmmError
+from fmm.measures import attribute
 from fmm.models import build, tiny
 from fmm.models.classifier import load_classifier
 from fmm.tasks import explain, masf, racu
@@ -482,3 +483,30 @@ def test_a_head_without_names_is_kept_and_the_order_said(tmp_path: Path) -> None
     model, loading = build.load_model(str(folder), ["good", "bad", "none"])
     assert "taken to be good, bad, none, in this order" in str(loading.head)
     assert torch.equal(model.classifier.weight, load_file(folder / "model.safetensors")["classifier.weight"])
+
+
+def test_a_label_map_in_python(tmp_path: Path) -> None:
+    order = ["none", "good", "bad"]
+    folder = decided_model(tmp_path / "model", order, id2label={str(i): name for i, name in enumerate(order)})
+    given = {"gut": "good", "schlecht": "bad", 7: "none"}
+    classifier, tokenizer = load_classifier(str(folder), label_map=given)
+    assert classifier.labels(["gut", "bad", None, 7]).tolist() == [1, 2, -1, 0]
+    batch = encode(tokenizer, TEXTS[:2], None, classifier.max_length).batch(tokenizer)
+    for target in ("gut", "good", "GOOD", 1):
+        assert attribute(classifier, batch, "grad_l2", target=target).target.tolist() == [1, 1]
+    gold = attribute(classifier, {**batch, "labels": classifier.labels(["gut", "schlecht"])}, "grad_l2")
+    assert gold.target.tolist() == [1, 2] == gold.logits.argmax(1).tolist()
+    with pytest.raises(FmmError, match=r"unknown label 'egal'.*label_map="):
+        classifier.labels(["egal"])
+    with pytest.raises(FmmError, match="unknown target 'egal'"):
+        attribute(classifier, batch, "grad_l2", target="egal")
+    with pytest.raises(FmmError, match=r"'gut' a class that the model does not have.*did you mean good"):
+        load_classifier(str(folder), label_map={"gut": "goood"})
+
+
+def test_labels_in_python_follow_the_rule_for_numbers(tmp_path: Path) -> None:
+    folder = decided_model(tmp_path / "model", ORDERS[0], id2label={str(i): name for i, name in enumerate(ORDERS[0])})
+    classifier, _ = load_classifier(str(folder))
+    assert classifier.labels([0, 2, 1]).tolist() == [0, 2, 1]
+    with pytest.raises(FmmError, match="not all numbers from 0 to 2 occur"):
+        classifier.labels([1, 2])

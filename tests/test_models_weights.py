@@ -626,3 +626,48 @@ def test_a_kind_that_transformers_does_not_know_is_named(folder: Path) -> None:
     for load in both(folder):
         with pytest.raises(FmmError, match=r"is of the kind 'newthing', which transformers \S+ does not know"):
             load()
+
+
+DAMAGED: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "heads": (lambda f: change_config(f, num_attention_heads=5), r"could not be loaded \(The hidden size \(16\)"),
+    "link": (lambda f: dangling(f / "model.safetensors"), r"is a link to .*nowhere, which is not there"),
+    "index": (lambda f: without_part(f), "could not be loaded|does not appear"),
+    "uint16": (lambda f: as_whole_numbers(f, torch.uint16), r"are quantised \(uint16\)"),
+    "int64": (lambda f: as_whole_numbers(f, torch.int64), r"are quantised \(int64\)"),
+}
+
+
+def dangling(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.with_name("nowhere"))
+
+
+def without_part(folder: Path) -> None:
+    model = RobertaForSequenceClassification.from_pretrained(folder)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="10KB")
+    sorted(folder.glob("model-*"))[1].unlink()
+
+
+def as_whole_numbers(folder: Path, dtype: torch.dtype) -> None:
+    rewrite(folder, lambda w: {k: (v * 100).abs().to(dtype) if v.ndim == 2 else v for k, v in w.items()})
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_a_damaged_folder_is_a_sentence_in_every_task(folder: Path, compose: Any, kind: str) -> None:
+    change, message = DAMAGED[kind]
+    change(folder)
+    for load in both(folder):
+        with pytest.raises(FmmError, match=message):
+            load()
+    with pytest.raises(FmmError, match=message):
+        train.run(compose("task=train", f"model.name={folder}", "dry_run=true", "trainer.accelerator=cpu"))
+
+
+def test_a_tokenizer_that_fails_on_a_text_is_a_sentence(folder: Path) -> None:
+    tokens = json.loads((folder / "tokenizer.json").read_text())
+    tokens["model"] = {"type": "WordPiece", "unk_token": "[NONE]", "continuing_subword_prefix": "##",
+                       "max_input_chars_per_word": 100, "vocab": tokens["model"]["vocab"]}  # fmt: skip
+    (folder / "tokenizer.json").write_text(json.dumps(tokens))
+    with pytest.raises(FmmError, match=r"fails on a plain text \(.*\); its files are damaged or incomplete"):
+        build.load_tokenizer(str(folder))

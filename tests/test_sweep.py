@@ -6,11 +6,16 @@ import errno
 import re
 import signal
 import threading
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
 
 from fmm.sweep import new_directory, summarise, sweep_name
+
+JOBLIB = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=1"]
+INSTALLED = {str(package.metadata["Name"]).replace("_", "-").lower() for package in distributions()}
+NEEDS_JOBLIB = pytest.mark.skipif("hydra-joblib-launcher" not in INSTALLED, reason="not installed")
 
 
 @pytest.fixture
@@ -84,14 +89,10 @@ def test_a_job_that_raises_fails_alone(cli, jobs_run, tmp_path):
     assert "2 of 4 jobs done" in (sweep / "summary.txt").read_text()
 
 
-def test_ddp_in_a_sweep_is_refused_with_advice(cli, jobs_run, tmp_path):
+def test_a_sweeps_jobs_may_train_on_several_processes(cli, jobs_run):
     for trainer in ("trainer=ddp_cpu2", "trainer.devices=2"):
-        done = cli(["-m", "seed=0,1", trainer])
-        assert done.code == 1
-        assert done.err.startswith("error: ") and done.err.count("\n") == 1
-        assert "cannot run inside a sweep" in done.err and "one process per job" in done.err
-    assert not jobs_run
-    assert list(tmp_path.iterdir()) == []
+        assert cli(["-m", "seed=0,1", trainer]).code == 0
+    assert len(jobs_run) == 4
 
 
 def test_directories_stay_short_whatever_is_swept(cli, jobs_run, tmp_path):
@@ -160,7 +161,7 @@ def test_a_job_that_submitit_put_back_into_the_queue_waits(cli, jobs_run, tmp_pa
     monkeypatch.setenv("SUBMITIT_EXECUTOR", "slurm")
     assert cli(["-m", "dataset=qqp", "hydra.sweep.dir=s"]).code == -1  # its exit status passes
     assert (tmp_path / "s" / "0" / "WAITING").exists() and not (tmp_path / "s" / "0" / "FAILED").exists()
-    assert summarise(tmp_path / "s", [["dataset=qqp"]]) == 1
+    assert summarise(tmp_path / "s", [["dataset=qqp"]], [tmp_path / "s" / "0"]) == 1
     assert "waiting  dataset=qqp\n     put back into the queue" in (tmp_path / "s" / "summary.txt").read_text()
     monkeypatch.setattr("fmm.tasks.run_task", lambda cfg: print("going on"))
     assert cli(["-m", "dataset=qqp", "hydra.sweep.dir=s"]).code == 0
@@ -173,3 +174,52 @@ def test_an_exit_elsewhere_is_a_failed_job_and_the_next_one_runs(cli, jobs_run):
     done = cli(["-m", "dataset=qqp,toy"])
     assert done.code == 1 and [name for name, *_ in jobs_run] == ["qqp", "toy"]
     assert "job 0 failed: SystemExit: -1" in done.out
+
+
+@pytest.mark.parametrize(
+    "subdir, names",
+    [
+        ("${hydra.job.override_dirname}", ["dataset=cola,seed=0", "dataset=toy,seed=0"]),
+        ("run ${hydra.job.num}/x", ["run 0/x", "run 1/x"]),
+        ("${dataset.name}_${seed}", ["cola_0", "toy_0"]),
+        ("${hydra.job.num}_${now:%f}", None),
+        ("job_${hydra.job.id}", ["job_0", "job_1"]),
+        ('it\'s \\ "quoted" ${hydra.job.num}', None),
+    ],
+)
+@pytest.mark.parametrize("launcher", [[], pytest.param(JOBLIB, marks=NEEDS_JOBLIB)], ids=["basic", "joblib"])
+def test_jobs_may_be_named_otherwise_than_by_number(cli, jobs_run, tmp_path, subdir, names, launcher):
+    quoted = subdir.replace('"', '\\"')
+    done = cli(["-m", "dataset=cola,toy", "seed=0", "hydra.sweep.dir=s", f'hydra.sweep.subdir="{quoted}"', *launcher])
+    assert done.code == 1 and "1 of 2 jobs done in s" in done.out and "never started" not in done.out
+    (mark,) = (tmp_path / "s").rglob("FAILED")
+    assert "the disk is on fire" in mark.read_text() and "on fire" in done.out.split("jobs done")[1]
+    logs = sorted((tmp_path / "s").rglob("job.log"))
+    assert len(logs) == 2
+    if names is not None:
+        assert [log.parent.relative_to(tmp_path / "s").as_posix() for log in logs] == names
+
+
+@pytest.mark.parametrize(
+    "subdir, words",
+    [
+        ("same", ["the jobs 0 and 1 one directory", "${hydra.job.num}"]),
+        ("${task.name}/./", ["the jobs 0 and 1 one directory"]),
+        ("${hydra.job.num}" + "x" * 255, ["job 0 a name that no disk takes", "exclude_keys"]),
+        ("${nope}", ["nope"]),
+    ],
+)
+def test_directories_that_cannot_be_a_jobs_own_are_refused_before_any_starts(cli, jobs_run, subdir, words):
+    done = cli(["-m", "seed=0,1", "hydra.sweep.dir=s", f"hydra.sweep.subdir='{subdir}'"])
+    assert done.code == 1 and not jobs_run and done.err.startswith("error: ") and done.err.count("\n") == 1
+    for word in words:
+        assert word in done.err
+
+
+def test_the_directory_of_a_sweep_may_stand_in_a_configuration(cli, jobs_run, tmp_path):
+    (tmp_path / "mine" / "experiment").mkdir(parents=True)
+    text = "# @package _global_\nhydra: {sweep: {dir: kept, subdir: '${seed}'}}\n"
+    (tmp_path / "mine" / "experiment" / "place.yaml").write_text(text)
+    assert cli(["-m", "seed=3,5", "experiment=place", "--config-dir=mine"]).code == 0
+    assert sorted(path.parent.name for path in (tmp_path / "kept").rglob("job.log")) == ["3", "5"]
+    assert not (tmp_path / "multirun").exists()

@@ -43,8 +43,11 @@ class Job:
 
     @cached_property
     def added_tokens(self) -> frozenset[str]:
-        """Tokens that were added to the vocabulary whole, special ones among them: each is one word of a text."""
-        return frozenset(self.tokenizer.get_added_vocab())
+        """Tokens that were added to the vocabulary whole, special ones among them: each is one word of a text.
+
+        The unknown token is none: it stands for a part of a word, or for several words.
+        """
+        return frozenset(self.tokenizer.get_added_vocab()) - {self.tokenizer.unk_token}
 
 
 def explain(job: Job, run: Run) -> tuple[pa.Table, pa.Table]:
@@ -187,7 +190,11 @@ def cut_characters(job: Job, row: int) -> int:
 
 
 def word_table(job: Job, tokens: pa.Table) -> pa.Table:
-    """Scores of whole words of the explained texts, from the table of tokens sorted by row, measure and position."""
+    """Scores of all words of the explained texts, from the table of tokens sorted by row, measure and position.
+
+    A word that the model has not read, as the text was cut before it or the tokenizer leaves it out, has no tokens and
+    neither score nor rank.
+    """
     ranked = tokens.filter(pc.is_valid(tokens["rank"]))
     names = ("row", "measure", "text", "token", "start", "end", "score", "signed")
     columns = {name: ranked[name].to_pylist() for name in names}
@@ -225,8 +232,8 @@ def _words_of_text(job: Job, row: int, measure: str, which: str, part: dict[str,
     touched = words_of_token(pieces_at, spans, text)
     scores, pieces = pool(part["score"], touched, len(spans), signed), pieces_of_word(touched, len(spans))
     ranks = rank_descending(scores)
-    for i in np.flatnonzero(pieces).tolist():
-        start, end = spans[i]
+    for i, (start, end) in enumerate(spans):
+        read = bool(pieces[i])
         values: tuple[Any, ...] = (
             row,
             int(job.source.example_ids[row]),
@@ -236,6 +243,6 @@ def _words_of_text(job: Job, row: int, measure: str, which: str, part: dict[str,
             end,
             int(pieces[i]),
         )
-        values += (measure, signed, float(scores[i]), int(ranks[i]))
+        values += (measure, signed, float(scores[i]) if read else None, int(ranks[i]) if read else None)
         for column, value in zip(into.values(), values):
             column.append(value)

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from fmm import masking
-from fmm.errors import FmmError, unknown
+from fmm.data.labels import target_label
+from fmm.errors import FmmError
 from fmm.inference import Rows, evaluate
 from fmm.measures.base import rankable_tokens
 from fmm.models.classifier import Classifier
@@ -63,7 +64,8 @@ def attribute(
         batch: `input_ids`, `attention_mask`, `sequence_id` [B, T] (0 special or padding, 1 first text, 2 second), and
             where there are any `token_type_ids` [B, T], `labels` [B] (−1 no gold label), `example_id` [B].
         measure: a name such as `loo_sign` or `beam_7`, or a mapping such as {"name": "int_grad_abs", "steps": 50}.
-        target: `gold` (a row without gold label: `predicted`), `predicted`, a label, its name, or labels [B].
+        target: `gold` (a row without gold label: `predicted`), `predicted`, the number of a class, the name of a label
+            (the model's, or your data's by the classifier's `label_map`), or classes [B].
         explain: which text is ranked: `first`, `second` or `both`.
         seed: of the measures that draw.
 
@@ -104,6 +106,5 @@ def _wanted(classifier: Classifier, batch: Mapping[str, Tensor], target: str | i
         )
     if target == "predicted":
         return ids.new_full((len(ids),), -1)
-    if target in classifier.label_names:
-        return ids.new_full((len(ids),), classifier.label_names.index(target))
-    raise unknown("target", str(target), ["gold", "predicted", *classifier.label_names])
+    name = target_label(target, classifier.label_names, classifier.label_map)
+    return ids.new_full((len(ids),), classifier.label_names.index(name))

@@ -40,7 +40,15 @@ def load_tokenizer(name: str, revision: str | None = None) -> Any:
     if Path(name).is_dir():
         configuration(name, revision)  # the tokenizer's loader reads it too, and would blame the tokenizer
     tokenizer = _from_pretrained(AutoTokenizer, "tokenizer", name, revision=revision)
-    check_tokenizer(tokenizer, name)
+    try:
+        check_tokenizer(tokenizer, name)
+    except FmmError:
+        raise
+    except Exception as error:  # of the Rust tokenizer, which raises the bare class
+        raise FmmError(
+            f"the tokenizer of {name!r} fails on a plain text ({first_line(error)}); its files are damaged or "
+            "incomplete: copy them from where the model comes from, or call the tokenizer's save_pretrained(<folder>)"
+        ) from error
     return tokenizer
 
 
@@ -89,7 +97,11 @@ def _read(name: str, attention: str, options: Mapping[str, Any], *, new_head: bo
         print(f"{name} has no {attention} attention; its own (eager) attention is used", flush=True)
     try:
         return read_classifier(name, new_head=new_head, attn_implementation="eager", **options)
-    except ImportError as error:  # of a package that the configuration insists on
+    except FmmError:
+        raise
+    except Exception as error:  # such as of a number of heads that does not divide the width
+        if not isinstance(error, ImportError):
+            raise FmmError(f"the weights of {name!r} could not be loaded {_cause(error, remedy)}") from error
         raise FmmError(
             f"the weights of {name!r} could not be loaded ({first_line(error)}); take _attn_implementation out of its "
             "config.json"
@@ -309,7 +321,8 @@ def identity(model: Mapping[str, Any]) -> dict[str, Any]:
 def folder_digest(folder: Path) -> str:
     """Digest of a model folder's weights, configuration and tokenizer files (16 hex digits)."""
     digest = hashlib.sha256()
-    files = sorted(p for p in folder.iterdir() if p.suffix in (".json", ".txt", ".safetensors", ".bin", ".model"))
+    kinds = (".json", ".txt", ".safetensors", ".bin", ".model")
+    files = sorted(p for p in folder.iterdir() if p.suffix in kinds and p.is_file())  # a link may lead nowhere
     for path in files:
         digest.update(path.name.encode())
         with open(path, "rb") as file:

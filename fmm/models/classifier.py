@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from fmm.data.labels import class_numbers, label_column, label_text
+from fmm.data.matching import check_classes
 from fmm.errors import FmmError
 from fmm.models.families import replaced_embeddings
 from fmm.models.first_token import FirstTokenShortcut
@@ -59,6 +61,7 @@ class Classifier(nn.Module):
         mask_id: id of the mask token.
         pad_id: id of the padding token; default: the model's.
         label_names: names of the C labels; default: the model's `id2label`.
+        label_map: {label of your data: label of the model}, where the two differ; see `labels`.
         max_length: most tokens of one input (`load_classifier` finds it).
 
     >>> from transformers import BertConfig, BertForSequenceClassification
@@ -75,6 +78,7 @@ class Classifier(nn.Module):
         mask_id: int,
         pad_id: int | None = None,
         label_names: Sequence[str] | None = None,
+        label_map: Mapping[Any, Any] | None = None,
         max_length: int = 512,
     ) -> None:
         super().__init__()
@@ -89,12 +93,27 @@ class Classifier(nn.Module):
                 f"{len(names)} label names were given for a model of {config.num_labels} labels; give one each"
             )
         self.label_names = list(names)
+        check_classes(label_map, self.label_names, "the model")
+        self.label_map = dict(label_map or {})
         self.max_length = max_length
         self.loading: dict[str, Any] | None = None  # what was read of its checkpoint, for a record
         self.token_budget: int | None = None  # tokens that fit in one pass, once memory has run out
         self._first_token = FirstTokenShortcut(model)
         self._root: tuple[object, Tensor] | None = None
         self._listener: Listener | None = None
+
+    def labels(self, values: Sequence[Any]) -> Tensor:
+        """Gold labels of your data as classes [N] int64, −1 for None: what `batch["labels"]` takes.
+
+        A label is found by `label_map`, else by name. A number is that of a class only where the names hold no numbers
+        and all numbers from 0 occur, so give all labels of your data at once. Raises FmmError, with a `label_map` that
+        could be meant, for another.
+        """
+        cells = label_column(values).values
+        names = {label_text(key): label_text(value) for key, value in self.label_map.items()}
+        renamed = [None if cell is None else names.get(cell, cell) for cell in cells]
+        explicit = set(names.values())
+        return torch.from_numpy(class_numbers(renamed, self.label_names, "values", explicit))
 
     @property
     def device(self) -> torch.device:
@@ -198,7 +217,10 @@ class Classifier(nn.Module):
 
 
 def load_classifier(
-    folder_or_id: str, device: str | torch.device = "auto", dtype: torch.dtype = torch.float32
+    folder_or_id: str,
+    device: str | torch.device = "auto",
+    dtype: torch.dtype = torch.float32,
+    label_map: Mapping[Any, Any] | None = None,
 ) -> tuple[Classifier, Any]:
     """Load a trained classifier and its tokenizer from a folder or the Hugging Face hub.
 
@@ -206,9 +228,12 @@ def load_classifier(
         folder_or_id: what `from_pretrained` takes.
         device: `auto` picks CUDA, then Apple's MPS, then the CPU.
         dtype: number format of the weights; differences of logits are always taken in float32.
+        label_map: {label of your data: label of the model}, such as {0: "negative", 1: "positive"} or {"gut": "good"};
+            `classifier.labels` and `fmm.attribute(target=)` read labels by it.
 
     Raises:
-        FmmError: nothing is there, the checkpoint has no classification head, or the tokenizer has no mask token.
+        FmmError: nothing is there, the checkpoint has no classification head, the tokenizer has no mask token, or a
+            label of `label_map` is none of the model's.
     """
     from fmm.models import build  # seconds; `import fmm` stays light
     from fmm.models.weights import zero_embeddings
@@ -229,6 +254,7 @@ def load_classifier(
         mask_id=tokenizer.mask_token_id,
         pad_id=tokenizer.pad_token_id,
         label_names=names,
+        label_map=label_map,
         max_length=limit,
     )
     classifier.loading = loading.record()

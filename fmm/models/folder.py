@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ def check_model_folder(name: str) -> None:
     if "config.json" not in files:
         raise FmmError(_without_configuration(path, files))
     configuration = _json(path / "config.json")
+    if not configuration and (dangling := _of_dangling_link(path)):
+        raise FmmError(dangling)
     if "model_type" not in configuration:
         raise FmmError(
             f"{name}/config.json names no model_type, so that nobody can tell what model it is; "
@@ -115,6 +118,18 @@ def _of_adapter(path: Path) -> str:
     )
 
 
+def _of_dangling_link(path: Path) -> str | None:
+    """The sentence for a link that leads nowhere, as in a copy of the hub's cache without its blobs."""
+    for name in ("config.json", *WEIGHTS):
+        link = path / name
+        if link.is_symlink() and not link.exists():
+            return (
+                f"{link} is a link to {os.readlink(link)}, which is not there; copy the files themselves (cp -rL) or "
+                "fetch the model again"
+            )
+    return None
+
+
 def _without_configuration(path: Path, files: set[str]) -> str:
     if sharded := _of_sharded_training(path):
         return sharded
@@ -144,6 +159,8 @@ def _without_configuration(path: Path, files: set[str]) -> str:
 
 
 def _without_weights(path: Path, files: set[str]) -> str:
+    if dangling := _of_dangling_link(path):
+        return dangling
     if sharded := _of_sharded_training(path):
         return sharded
     foreign = sorted(file for file in files if Path(file).suffix in _FOREIGN)

@@ -16,7 +16,8 @@ from fmm.models.folder import WEIGHTS
 
 _FLOATS = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 _FLOATS |= {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
-_CODES = {"I8": "int8", "U8": "uint8"}
+_CODES = {"I8": "int8", "U8": "uint8", "I16": "int16", "U16": "uint16", "I32": "int32", "U32": "uint32"}
+_CODES |= {"I64": "int64", "U64": "uint64"}
 
 
 def weights_file(name: str, options: Mapping[str, Any]) -> Path | None:
@@ -39,8 +40,8 @@ def weights_file(name: str, options: Mapping[str, Any]) -> Path | None:
 def stored_dtypes(path: Path | None, name: str) -> list[str]:
     """Number formats of the floating-point weights on disk, sorted; empty where the file cannot be read again.
 
-    Raises FmmError where most of its matrices are small whole numbers: they are quantised, and mean nothing without
-    their scales.
+    Raises FmmError where most of its matrices are whole numbers: they are quantised, and mean nothing without their
+    scales.
     """
     if path is None:
         return []
@@ -52,7 +53,7 @@ def stored_dtypes(path: Path | None, name: str) -> list[str]:
     except Exception as error:  # of a part that is not in the cache, or a pickle that torch will not read
         print(f"the number format of {path} is not known ({first_line(error)})", flush=True)
         return []
-    quantised = [dtype for dtype in matrices if dtype in ("int8", "uint8")]
+    quantised = [dtype for dtype in matrices if dtype in _CODES.values()]
     if 2 * len(quantised) > len(matrices):
         raise FmmError(
             f"the weights of {name!r} are quantised ({quantised[0]}); fmm reads weights in floating point: give the "

@@ -100,6 +100,8 @@ def page_data(
     cells: dict[int, list[tuple[int, int, float, int]]] = {}
     columns = (words[name].to_pylist() for name in ("row", "text", "start", "end", "measure", "score", "rank"))
     for row, which, start, end, measure, score, rank in zip(*columns):
+        if score is None:
+            continue  # the page shows the whole text; the model has not read this word
         known = spans.setdefault(row, {})
         at = known.setdefault((start, end, int(which == "second")), len(known))
         cells.setdefault(row, []).append((number[measure], at, float(f"{score:.4g}"), rank))

@@ -16,7 +16,11 @@ from fmm.report.tables import MISSING, interval, percent, text, whole
 # Blue speaks for the label, orange against it; told apart by the colour-blind, readable on light and dark.
 _FOR, _AGAINST, _PAPER = (86, 166, 228), (244, 150, 66), (238, 238, 238)
 
-Word = tuple[int, int, float]
+Word = tuple[int, int, float | None]  # start, end, score; None where the model has not read the word
+
+# Control characters would move the cursor or vanish: each is shown by its picture, one character for one.
+PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"} | {0x7F: 0x2421}
+PICTURES |= dict.fromkeys(range(0x80, 0xA0), 0x2426)
 
 
 def coloured(text: str, words: Iterable[Word], *, signed: bool) -> Text:
@@ -24,10 +28,10 @@ def coloured(text: str, words: Iterable[Word], *, signed: bool) -> Text:
 
     Words against the label are underlined as well.
     """
-    words = list(words)
-    largest = max((abs(score) for *_, score in words), default=0.0)
-    shown = Text(text)
-    for start, end, score in words:
+    scored = [(start, end, score) for start, end, score in words if score is not None]
+    largest = max((abs(score) for *_, score in scored), default=0.0)
+    shown = Text(text.translate(PICTURES))
+    for start, end, score in scored:
         share = abs(score) / largest if largest > 0 else 0.0
         if share > 0.02:
             shown.stylize(_style(share, against=signed and score < 0), start, end)
@@ -55,9 +59,12 @@ def print_explanation(
 
 
 def _ordered(text: str, words: list[Word]) -> Text:
-    """Without colours: the words by falling score."""
-    ordered = sorted(words, key=lambda word: -word[2])
-    return Text(", ".join(f"{text[start:end]} {score:.3g}" for start, end, score in ordered) or text)
+    """Without colours: the words by falling score, those that the model has not read at the end."""
+    shown = text.translate(PICTURES)
+    scored = sorted((-score, start, end) for start, end, score in words if score is not None)
+    parts = [f"{shown[start:end]} {-negative:.3g}" for negative, start, end in scored]
+    parts += [f"{shown[start:end]} –" for start, end, score in words if score is None]
+    return Text(", ".join(parts) or shown)
 
 
 def print_faithfulness(name: str, rows: Sequence[Mapping[str, Any]]) -> None:

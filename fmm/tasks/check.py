@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -58,7 +59,10 @@ class Evidence(Measure):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one check found: the ACU with its 95% interval over rows, and what was expected of it."""
+    """What one check found: the ACU with its 95% interval over rows, and what was expected of it.
+
+    `passed` is None where nothing was expected, and where the rows do not settle it.
+    """
 
     name: str
     acu: float
@@ -114,8 +118,21 @@ def _curve(cfg: DictConfig, subject: Subject, measure: Measure, seed: int) -> Cu
 
 def _outcome(name: str, curve: Curve, baseline: Curve, metric: str, expected: str) -> Outcome:
     acu, lower, upper = row_interval(curve, baseline, metric)
-    held = {"0 within the interval": lower <= 0 <= upper, "negative": acu < 0, "positive": acu > 0}
-    return Outcome(name, acu, lower, upper, expected, held.get(expected))
+    return Outcome(name, acu, lower, upper, expected, _held(expected, lower, upper))
+
+
+def _held(expected: str, lower: float, upper: float) -> bool | None:
+    """Whether an interval over rows bears out what was expected; None where it leaves that open.
+
+    The sign of an ACU alone would not do: the reverse of a measure that is no better than random has either.
+    """
+    if not expected or np.isnan([lower, upper]).any():
+        return None
+    if expected == "0 within the interval":
+        return lower <= 0 <= upper
+    if lower <= 0 <= upper:
+        return None
+    return (upper < 0) == (expected == "negative")
 
 
 def _evidence_tokens(subject: Subject) -> dict[int, list[int]]:
@@ -155,9 +172,10 @@ def _side_by_side(cfg: DictConfig) -> dict[str, list[dict[str, Any]]]:
 
 def _text(outcomes: list[Outcome], results: dict[str, Any]) -> str:
     lines = [f"{'check':24}{'ACU':>9}   95% over {results['n_examples']} rows   expected"]
-    verdict = {True: "holds", False: "FAILS", None: ""}
+    verdict = {True: "holds", False: "FAILS", None: "open: more rows would tell"}
     for o in sorted(outcomes, key=lambda o: -o.acu):
-        lines.append(f"{o.name:24}{o.acu:+9.4f}   [{o.lower:+.4f}, {o.upper:+.4f}]   {o.expected} {verdict[o.passed]}")
+        said = f"{o.expected} {verdict[o.passed]}" if o.expected else ""
+        lines.append(f"{o.name:24}{o.acu:+9.4f}   [{o.lower:+.4f}, {o.upper:+.4f}]   {said}".rstrip())
     for strategy, steps in (results["masf"] or {}).items():
         shares = [step.get("share_below_0.05") for step in steps]
         if None in shares:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,11 +53,6 @@ class TrainedModel:
                 "name": settings["model"]["name"],
             }
         return found
-
-
-def is_main_process() -> bool:
-    """Whether this process may print and write: false in the processes that Lightning's DDP starts."""
-    return int(os.environ.get("LOCAL_RANK", 0)) == 0 and int(os.environ.get("NODE_RANK", 0)) == 0
 
 
 def quiet_transformers() -> None:

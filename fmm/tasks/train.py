@@ -6,6 +6,8 @@ import math
 import os
 import shutil
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import torch
 from omegaconf import DictConfig
 from safetensors import SafetensorError
 
-from fmm import metrics
+from fmm import metrics, team
 from fmm.checkpoints import (
     BEST,
     LAST,
@@ -34,9 +36,11 @@ from fmm.models.weights import Loading, zero_embeddings
 from fmm.records import Record, Run
 from fmm.report.training import draw_random_masking
 from fmm.tasks import forecast, random_masking
-from fmm.tasks.common import check_training, container, datamodule, is_main_process, quiet_transformers, train_run
+from fmm.tasks.common import check_training, container, datamodule, quiet_transformers, train_run
 from fmm.tracking import Tracker, tracker
 from fmm.trainer import build_trainer, check_trainer, interruptible
+
+Company = Callable[[DictConfig, str], AbstractContextManager[None]]
 
 # What a record says of the fit; kept where only the test is done again.
 _FITTED = ("history", "pieces", "best_epoch", "steps", "precision", "device", "devices", "loading")
@@ -51,9 +55,6 @@ def run(cfg: DictConfig) -> Record | None:
     # training has no use for the target, but a later task would refuse it
     target_label(container(cfg.target), data.info.label_names, container(cfg.label_map))
     job = train_run(cfg, data.training_fingerprint)
-    if not is_main_process():  # one of DDP's helpers: it only fits
-        _fit(cfg, job, data, *_prepare(cfg, data)[:2], Tracker(cfg, job.directory))
-        return None
     if cfg.dry_run:
         model, _, _ = _prepare(cfg, data)
         print(forecast.training(cfg, data, model))
@@ -121,15 +122,34 @@ def _module(cfg: DictConfig, data: Any, model: Any, tokenizer: Any) -> MaskedFin
     )
 
 
+def take_part(cfg: DictConfig, join: Company) -> None:
+    """Fit with the main process, in another one: what it has decided, and nothing else."""
+    quiet_transformers()
+    data = datamodule(cfg)
+    job = train_run(cfg, data.training_fingerprint)
+    model, tokenizer, _ = _prepare(cfg, data)
+    _fit(cfg, job, data, model, tokenizer, Tracker(cfg, job.directory), join)
+
+
 def _fit(
-    cfg: DictConfig, job: Run, data: Any, model: Any, tokenizer: Any, track: Tracker
+    cfg: DictConfig,
+    job: Run,
+    data: Any,
+    model: Any,
+    tokenizer: Any,
+    track: Tracker,
+    company: Company = team.lead,
 ) -> tuple[dict[str, Any], EpochHistory]:
-    """Run all epochs and put the best epoch's weights into `model`. Returns what the record says of it."""
+    """Run all epochs and put the best epoch's weights into `model`. Returns what the record says of it.
+
+    `company` brings the processes of a fit together once they know what they fit, and parts them afterwards.
+    """
     module = _module(cfg, data, model, tokenizer)
     directory, log = job.directory / "checkpoints", job.directory / "train.log"
     last_path = directory / LAST
     history = EpochHistory(log, list(data.info.metrics), track.epochs)
-    with interruptible() as signals:
+    place = resumable(last_path)  # before the others look: a damaged one is gone by then
+    with company(cfg, f"run {job.key} {place or 'from its start'}"), interruptible() as signals:
         trainer = build_trainer(
             cfg,
             callbacks=[
@@ -141,7 +161,6 @@ def _fit(
             max_epochs=cfg.training.max_epochs,
             plugins=[AtomicCheckpointIO()],
         )
-        place = resumable(last_path)
         if place is None:
             trainer.fit(module, datamodule=data)
         else:

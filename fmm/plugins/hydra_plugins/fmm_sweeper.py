@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.utils import JobReturn
 from omegaconf import OmegaConf
 
-from fmm import grid, overrides, sweep
+from fmm import grid, overrides, places, sweep
 from fmm.cli import report
 from fmm.conf import Conf
 from fmm.errors import FmmError, of_disk
@@ -42,23 +42,30 @@ class Sweeper(BasicSweeper):
         directory.mkdir(parents=True, exist_ok=True)
         OmegaConf.save(self.config, directory / "multirun.yaml")
         jobs = grid.jobs(parsed)
+        try:
+            folders = places.directories(self.config, self.hydra_context.config_loader, jobs)
+        except FmmError as error:
+            raise SystemExit(report(error)) from error
         results: list[JobReturn] = []
-        for start, batch in self._batches(directory, jobs):
+        for start, batch in self._batches(folders, jobs):
             try:
                 results += self.launcher.launch(batch, initial_job_idx=start)
             except Exception as error:  # a parallel launcher lost a process; the jobs' marks say which did not finish
                 log.error("the launcher failed: %s", error)
             except KeyboardInterrupt:
-                sweep.summarise(directory, jobs)
+                sweep.summarise(directory, jobs, folders)
                 raise
-        if sweep.summarise(directory, jobs):
+        if sweep.summarise(directory, jobs, folders):
             raise SystemExit(1)
         return results
 
-    def _batches(self, directory: Path, jobs: Sequence[list[str]]) -> Iterator[tuple[int, list[list[str]]]]:
+    def _batches(self, folders: Sequence[Path], jobs: Sequence[list[str]]) -> Iterator[tuple[int, list[list[str]]]]:
         """Yield (number of the first job, jobs) for runs of neighbouring jobs that can be composed."""
-        good = [number for number, job in enumerate(jobs) if self._composes(directory / str(number), job)]
+        good = [number for number, job in enumerate(jobs) if self._composes(folders[number], job)]
         size = self.max_batch_size or len(jobs)
+        assert self.config is not None
+        if not places.by_number(self.config):
+            jobs = [places.pinned(job, folder) for job, folder in zip(jobs, folders, strict=True)]
         start = 0
         while start < len(good):
             end = start + 1

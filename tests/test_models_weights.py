@@ -671,3 +671,10 @@ def test_a_tokenizer_that_fails_on_a_text_is_a_sentence(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(tokens))
     with pytest.raises(FmmError, match=r"fails on a plain text \(.*\); its files are damaged or incomplete"):
         build.load_tokenizer(str(folder))
+
+
+def test_a_configuration_that_cannot_be_read_leads_to_its_file(folder: Path) -> None:
+    change_config(folder, dtype="torch.float16")
+    for load in both(folder):
+        with pytest.raises(FmmError, match=r"configuration of .* could not be loaded .*; correct its config\.json"):
+            load()

@@ -373,5 +373,10 @@ def _from_pretrained(loader: Any, what: str, name: str, **options: Any) -> Any:
                 f"the tokenizer of {name!r} could not be loaded ({first_line(error)}), as the folder has no "
                 "tokenizer.json; load it where it was trained and call its save_pretrained(<folder>)"
             ) from error
+        if what == "configuration" and Path(name).is_dir():
+            raise FmmError(
+                f"the configuration of {name!r} could not be loaded ({first_line(error)}); correct its config.json, or "
+                "fetch or save the model again"
+            ) from error
         hint = "give a hub id such as FacebookAI/roberta-base (needs the network once) or a model folder by model.name="
         raise FmmError(f"the {what} of {name!r} could not be loaded ({first_line(error)}); {hint}") from error

@@ -72,7 +72,7 @@ def _run(conf: Path, arguments: list[str]) -> int:
         if line.runs:
             parsed = overrides.parse(settings)
             chosen = overrides.with_searchpath(line.conf, parsed)
-            if line.multirun or "hydra.mode=MULTIRUN" in settings:
+            if line.multirun or any(setting.lstrip("+") == "hydra.mode=MULTIRUN" for setting in settings):
                 grid.check_sweep(chosen, parsed)
                 if not places.named_sweep(chosen, parsed):
                     settings.append(f"{sweep.SWEEP_KEY}={sweep.new_directory(Path('multirun'))}")

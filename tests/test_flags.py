@@ -117,6 +117,12 @@ def test_what_hydra_takes_starts_the_task(cli, tasks_run, conf, arguments):
     assert (done.code, done.err) == (0, "") and len(tasks_run) == 1
 
 
+@pytest.mark.parametrize("mode", ["-m", "hydra.mode=MULTIRUN", "+hydra.mode=MULTIRUN", "++hydra.mode=MULTIRUN"])
+def test_a_sweep_may_be_asked_for_in_hydras_ways(cli, tasks_run, mode):
+    assert cli([mode, "seed=0,1"]).code == 0
+    assert [cfg.seed for cfg in tasks_run] == [0, 1]
+
+
 def own_folder(place: Path) -> Path:
     """A folder of one's own with a dataset, an experiment and a main configuration on top of ours."""
     for group in ("dataset", "experiment"):

@@ -90,12 +90,14 @@ def test_masf_that_cannot_reach_its_level_says_so(tmp_path):
     for measure in MEASURES:
         run = fabricated.racu(tmp_path, model, measure, rows=60)
         stored = json.loads((run.directory / "record.json").read_text())
-        stored["results"]["masf"] = {"authors": [{"masking_ratio": 0.0, "below": {"0.05": None}}]}
+        step = {"masking_ratio": 0.0, "below": {"0.05": None}, "n_fit": 498, "n_calibration": 498}
+        stored["results"]["masf"] = {"authors": [step]}
         (run.directory / "record.json").write_text(json.dumps(stored))
     group, groups, trained = fabricated.group_of(tmp_path)
     found = analyse(group, (0,), 200)
     check = judge(found, groups, trained, margin=0.02, tolerance=0.05).checks[2]
     assert not found.masf and check.status == "unknown" and "few validation rows" in check.detail
+    assert "498 fit it" in check.detail and "takes some 600" in check.detail
 
 
 @pytest.mark.parametrize(

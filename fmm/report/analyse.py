@@ -84,6 +84,15 @@ class Shares:
     rows: NDArray[np.float64]
 
 
+def masf_rows(group: Group, kind: str) -> tuple[int, int] | None:
+    """The fewest validation rows that fit and that calibrate a MaSF of `kind` in the records; None where none says."""
+    steps = [
+        (run.results.get("masf") or {}).get(kind) or [{}] for found in group.runs.values() for run in found.values()
+    ]
+    counts = [(step[0]["n_fit"], step[0]["n_calibration"]) for step in steps if "n_fit" in step[0]]
+    return min(counts) if counts else None
+
+
 @dataclass(frozen=True)
 class Analysis:
     """Everything the report says about one group; `results` are sorted by ACU, the most faithful first.

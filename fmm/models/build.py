@@ -205,7 +205,7 @@ def stored_labels(stored: Mapping[str, Any], count: int, name: str) -> list[str]
     gaps = sorted(set(range(max(chosen) + 1)) - set(chosen))
     if gaps:
         raise FmmError(
-            f"the config.json of {name!r} names the labels {', '.join(map(str, sorted(chosen)))} but not "
+            f"the labels of {name!r} are numbered {', '.join(map(str, sorted(chosen)))} in its config.json, without "
             f"{', '.join(map(str, gaps))}; name all of them in id2label, from 0 to {max(chosen)}"
         )
     labels = [chosen[number] for number in range(len(chosen))]

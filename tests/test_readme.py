@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from fmm.cli import EXAMPLES
 from fmm.data import toy
 from fmm.models import tiny
+from fmm.pages import EXAMPLES
 
 README = Path(__file__).resolve().parent.parent / "README.md"
 

@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import socket
 import subprocess
+import threading
 
 import pytest
 import torch
@@ -139,6 +141,23 @@ def test_a_single_process_is_the_main_one_whatever_a_launcher_left_around(enviro
 def test_of_launched_processes_the_first_is_the_main_one(environment, main, starts):
     here = team.place(environment)
     assert (here.main, here.launched, here.starts) == (main, True, starts)
+
+
+def test_launched_processes_hear_of_each_fit_and_of_the_end(monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setenv("MASTER_PORT", str(port))
+    first = team.CommandStore(team.Place(launched=True, starts=False, others=1))
+    other = team.CommandStore(team.Place(main=False, launched=True, starts=False))
+    for address in ("127.0.0.1:1", "127.0.0.1:2"):
+        first.announce(address)
+        assert other.next() == address
+    ended = threading.Thread(target=first.end, args=(143,))
+    ended.start()
+    assert other.next() == 143
+    ended.join(timeout=10)
+    assert not ended.is_alive()
 
 
 def test_a_rank_without_an_address_is_refused():

@@ -369,7 +369,7 @@ def test_a_head_of_more_labels_than_named_is_a_sentence_about_labels(folder: Pat
         with pytest.raises(FmmError, match=r"tells 3 labels apart .* names 2; name all 3 of them in id2label"):
             load_classifier(str(folder))
     change_config(folder, id2label=None, label2id={"a": 0, "c": 2})
-    with pytest.raises(FmmError, match=r"names the labels 0, 2 but not 1"):
+    with pytest.raises(FmmError, match=r"numbered 0, 2 in its config\.json, without 1"):
         load_classifier(str(folder))
 
 
@@ -671,3 +671,10 @@ def test_a_tokenizer_that_fails_on_a_text_is_a_sentence(folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(tokens))
     with pytest.raises(FmmError, match=r"fails on a plain text \(.*\); its files are damaged or incomplete"):
         build.load_tokenizer(str(folder))
+
+
+def test_a_configuration_that_cannot_be_read_leads_to_its_file(folder: Path) -> None:
+    change_config(folder, dtype="torch.float16")
+    for load in both(folder):
+        with pytest.raises(FmmError, match=r"configuration of .* could not be loaded .*; correct its config\.json"):
+            load()

@@ -205,7 +205,7 @@ def stored_labels(stored: Mapping[str, Any], count: int, name: str) -> list[str]
     gaps = sorted(set(range(max(chosen) + 1)) - set(chosen))
     if gaps:
         raise FmmError(
-            f"the config.json of {name!r} names the labels {', '.join(map(str, sorted(chosen)))} but not "
+            f"the labels of {name!r} are numbered {', '.join(map(str, sorted(chosen)))} in its config.json, without "
             f"{', '.join(map(str, gaps))}; name all of them in id2label, from 0 to {max(chosen)}"
         )
     labels = [chosen[number] for number in range(len(chosen))]
@@ -372,6 +372,11 @@ def _from_pretrained(loader: Any, what: str, name: str, **options: Any) -> Any:
             raise FmmError(
                 f"the tokenizer of {name!r} could not be loaded ({first_line(error)}), as the folder has no "
                 "tokenizer.json; load it where it was trained and call its save_pretrained(<folder>)"
+            ) from error
+        if what == "configuration" and Path(name).is_dir():
+            raise FmmError(
+                f"the configuration of {name!r} could not be loaded ({first_line(error)}); correct its config.json, or "
+                "fetch or save the model again"
             ) from error
         hint = "give a hub id such as FacebookAI/roberta-base (needs the network once) or a model folder by model.name="
         raise FmmError(f"the {what} of {name!r} could not be loaded ({first_line(error)}); {hint}") from error

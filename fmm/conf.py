@@ -129,7 +129,6 @@ def _explained(error: Exception, arguments: Sequence[str]) -> FmmError:
     lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()]
     launcher = next((a.split("=", 1)[1] for a in arguments if a.startswith("hydra/launcher=")), None)
     if launcher and "hydra/launcher" in lines[0]:
-        return FmmError(
-            f"hydra/launcher={launcher} is not installed: pip install hydra-{launcher.split('_')[0]}-launcher"
-        )
+        package = "submitit" if launcher == "slurm" else launcher.split("_")[0]
+        return FmmError(f"hydra/launcher={launcher} is not installed: pip install hydra-{package}-launcher")
     return FmmError(f"these settings do not fit together: {'; '.join(dict.fromkeys(lines[:2])).rstrip('.:')}")

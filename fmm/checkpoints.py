@@ -92,8 +92,12 @@ class SavesWithinEpoch(Callback):
         self._saved = time.monotonic()
 
     def on_train_epoch_start(self, trainer: Trainer, module: LightningModule) -> None:
-        """Start the clock again: the end of the epoch before was saved."""
+        """Start the clock again, as the end of the epoch before was saved; a new epoch has random numbers of its own.
+
+        A resumed epoch does not come by here; one that had no batch left must not hand its numbers on.
+        """
         self._saved = time.monotonic()
+        self._random = None
 
     def on_train_batch_start(self, trainer: Trainer, module: LightningModule, batch: Any, batch_idx: int) -> None:
         """Go on with the random numbers of dropout where the interrupted run left them."""

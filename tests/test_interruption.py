@@ -26,28 +26,28 @@ def toy(compose, tmp_path):
 
 
 class Signal(Callback):
-    """Sends a signal to this process in a batch of the second epoch's training or validation."""
+    """Sends a signal to this process in a batch of an epoch's training or validation."""
 
-    def __init__(self, number, place, batch):
-        self.number, self.place, self.batch = number, place, batch
+    def __init__(self, number, place, batch, epoch):
+        self.number, self.place, self.batch, self.epoch = number, place, batch, epoch
 
     def on_train_batch_start(self, trainer, module, batch, batch_idx):
-        if (self.place, self.batch, trainer.current_epoch) == ("train", batch_idx, 1):
+        if (self.place, self.batch, trainer.current_epoch) == ("train", batch_idx, self.epoch):
             signal.raise_signal(self.number)
 
     def on_validation_batch_start(self, trainer, module, batch, batch_idx, *more):
-        if (self.place, self.batch, trainer.current_epoch) == ("validation", batch_idx, 1):
+        if (self.place, self.batch, trainer.current_epoch) == ("validation", batch_idx, self.epoch):
             signal.raise_signal(self.number)
 
 
-def signalled(cfg, number, place, batch, monkeypatch):
+def signalled(cfg, number, place, batch, monkeypatch, epoch=1):
     """Train until a signal stops it."""
     with monkeypatch.context() as patch:
         build = train.build_trainer
         patch.setattr(
             train,
             "build_trainer",
-            lambda c, callbacks, **o: build(c, callbacks=[Signal(number, place, batch), *callbacks], **o),
+            lambda c, callbacks, **o: build(c, callbacks=[Signal(number, place, batch, epoch), *callbacks], **o),
         )
         with terminations():
             train.run(cfg)
@@ -92,6 +92,14 @@ def test_a_signal_in_a_fit_saves_its_state_and_the_same_command_ends_as_if_there
     assert f"saved {saved}" in capsys.readouterr().out
     assert left(record) == uninterrupted()
     assert record.results["pieces"] == 2
+
+
+@pytest.mark.parametrize("place, batch", [("train", 2), ("train", 5), ("validation", 1)])
+def test_the_epochs_after_an_interrupted_one_are_as_they_would_have_been(toy, uninterrupted, monkeypatch, place, batch):
+    """An epoch that was stopped in its validation has no batch left, and must not hand its dropout on to the next."""
+    with pytest.raises(Terminated):
+        signalled(toy(), signal.SIGTERM, place, batch, monkeypatch, epoch=0)
+    assert left(train.run(toy())) == uninterrupted()
 
 
 def test_gradients_that_accumulate_are_never_cut(toy, uninterrupted, monkeypatch, capsys):

@@ -41,7 +41,7 @@ TASKS = {  # name: (the settings, the tasks that must be done before)
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 STATUS = {signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGKILL: -9}
 TIMES = ("seconds", "durations", "created", "pieces", "date", "test_work", "work", "cost", "seconds_per_row")
-LEFTOVERS = ("*.tmp", "*.tmp.npy", "checkpoints", "last.ckpt")
+LEFTOVERS = ("*.tmp", "checkpoints", "last.ckpt")
 
 
 def main() -> int:
@@ -84,16 +84,17 @@ def killed(name: str, folder: Path, kills: int, draw: random.Random) -> tuple[in
             process.wait(timeout=draw.uniform(0.15, 1.0) * length)
             if process.returncode != 0:
                 differences.append(f"ended by itself with {process.returncode}")
-            for unforced in outputs["killed"].glob("*/*/*/record.json"):
-                if not any(unforced.match(f"{needed}/*/*/*") for needed in before):
-                    unforced.unlink()  # done before it was killed: again, from its last part
+            for record in outputs["killed"].glob("*/*/*/record.json"):
+                if not any(record.match(f"{needed}/*/*/*") for needed in before):
+                    record.unlink()  # done before it was killed: again, from its last part
             continue
         except subprocess.TimeoutExpired:
             early += not outputs["killed"].exists()
             process.send_signal(number)
             status = process.wait(timeout=120)
         done += 1
-        if status not in (STATUS[number], 0):
+        # -number: the signal came before Python could hear it, or when it had stopped listening.
+        if status not in (STATUS[number], -number, 0):
             differences.append(f"{number.name} ended with {status}")
     run(settings, outputs["killed"])
     incomparable = {path for path, *_ in compared(outputs["whole"], outputs["again"])}

@@ -101,8 +101,11 @@ class Curve:
     def metrics(self, names: Sequence[str]) -> dict[str, NDArray[np.float64]]:
         """Performance at each ratio, mean over the orders: name -> [R]."""
         counts = [confusion(self.reference, order, self.logits.shape[2]) for order in self.orders]
-        values = {name: [metric_from_confusion(name, each, self.classes) for each in counts] for name in names}
-        return {name: np.mean(orders, axis=0) for name, orders in values.items()}
+        values = {}
+        for name in names:
+            of_orders = [metric_from_confusion(name, each, self.classes) for each in counts]
+            values[name] = np.mean(of_orders, axis=0)
+        return values
 
     def metric(self, name: str) -> NDArray[np.float64]:
         """Performance at each ratio by one metric [R]."""

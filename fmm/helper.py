@@ -16,8 +16,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from fmm import team
 from fmm.errors import FmmError
+from fmm.interruption import SIGNALS
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _GRACE_SECONDS = 10.0  # to leave a fit that the main process has left
 
 
@@ -127,7 +127,7 @@ def _undisturbed() -> Iterator[None]:
 
     Handlers that do nothing, as Lightning would put its own in the place of SIG_IGN.
     """
-    before = {number: signal.signal(number, lambda *_: None) for number in _SIGNALS}
+    before = {number: signal.signal(number, lambda *_: None) for number in SIGNALS}
     try:
         yield
     finally:

@@ -12,8 +12,8 @@ from typing import Any
 Handler = Callable[[int, FrameType | None], Any]
 
 TERMINATIONS = (signal.SIGTERM, signal.SIGHUP)  # `kill`, a scheduler or a container's stop; a terminal that closed
-# The last two warn of the end of a time slice, and belong to launchers.
-_PUT_OFF = (signal.SIGINT, *TERMINATIONS, signal.SIGUSR1, signal.SIGUSR2)
+# All that ask a fit to stop; the last two warn of the end of a time slice, and belong to launchers.
+SIGNALS = (signal.SIGINT, *TERMINATIONS, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Terminated(KeyboardInterrupt):
@@ -84,7 +84,7 @@ class SignalsPutOff:
     def __enter__(self) -> SignalsPutOff:
         if threading.current_thread() is not threading.main_thread():
             return self
-        for number in _PUT_OFF:
+        for number in SIGNALS:
             handler = signal.getsignal(number)
             if callable(handler):
                 self._handlers[number] = handler

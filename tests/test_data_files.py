@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from tokenizers import normalizers
 
-from fmm.data.columns import read_rows
+from fmm.data.columns import rows_of
 from fmm.data.tables import read_table
 from fmm.errors import FmmError
 from fmm.explain.source import of_file
@@ -34,8 +34,9 @@ def lines(header: str = "text,label", delimiter: str = ",", tail: str = "", end:
     return end.join([header, *rows]) + end
 
 
-def read(path: Path, **options: Any) -> Any:
-    return read_rows(path, "data.path", COLUMNS, needs_labels=True, **options)
+def read(path: Path, quoting: str | None = None, needs_labels: bool = True) -> Any:
+    table = read_table(path, "data.path", quoting)
+    return rows_of(table, path, COLUMNS, checked=quoting is None, needs_labels=needs_labels)
 
 
 def data(cache: Path, **options: Any) -> Any:
@@ -78,7 +79,7 @@ def test_files_as_programs_write_them_are_read(tmp_path: Path, name: str, conten
 def test_a_first_row_may_lack_a_key(tmp_path: Path) -> None:
     rows = [{"text": "a", "id": 1}, {"text": "b", "label": "x", "id": 2}]
     path = write(tmp_path / "f.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    assert read_rows(path, "explanation.file", COLUMNS).spelling.values == [None, "x"]
+    assert read(path, needs_labels=False).spelling.values == [None, "x"]
     with pytest.raises(FmmError, match="row 1 has no label in column 'label'"):
         read(path)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fmm.data.labels import LabelColumn, label_column, normalised
-from fmm.data.tables import Reading, Table, read_table
+from fmm.data.tables import Reading, Table
 from fmm.errors import FmmError, counted
 
 log = logging.getLogger(__name__)
@@ -60,15 +60,17 @@ class Faults:
         self.path = path
         self._first = ""
         self._rows: dict[str, list[int]] = {}
+        self._bad: set[int] = set()
 
     def add(self, number: int, kind: str, sentence: str) -> None:
         """Note a row's fault: its kind in few words, and a sentence that goes on after `<file> row <number>`."""
         self._first = self._first or f"{self.path} row {number} {sentence}"
         self._rows.setdefault(kind, []).append(number)
+        self._bad.add(number)
 
     def has(self, number: int) -> bool:
         """Whether a row has a fault already."""
-        return any(number in rows for rows in self._rows.values())
+        return number in self._bad
 
     def check(self) -> None:
         """Raise FmmError where there are any."""
@@ -85,19 +87,12 @@ def _numbers(rows: list[int]) -> str:
     return f"{shown}, …" if len(rows) > _SHOWN else shown
 
 
-def read_rows(
-    path: Path, option: str, columns: Mapping[str, str], *, quoting: str | None = None, needs_labels: bool = False
-) -> FileRows:
-    """Read a file by the names of its columns: `text`, and maybe `text_pair`, `label` and `id`.
+def rows_of(table: Table, path: Path, columns: Mapping[str, str], *, checked: bool, needs_labels: bool) -> FileRows:
+    """The rows of an open table by the names of its columns: `text`, and maybe `text_pair`, `label` and `id`.
 
-    `option` is the key that named the file. Where `needs_labels`, a row without a label is a fault.
+    Where `checked`, a quoted text may not swallow rows; where `needs_labels`, a row without a label is a fault.
     Raises FmmError for a file without rows and, in one message, for all rows that cannot be used.
     """
-    return rows_of(read_table(path, option, quoting), path, columns, checked=quoting is None, needs_labels=needs_labels)
-
-
-def rows_of(table: Table, path: Path, columns: Mapping[str, str], *, checked: bool, needs_labels: bool) -> FileRows:
-    """The rows of an open table; see `read_rows`. Where `checked`, a quoted text may not swallow rows."""
     faults = Faults(path)
     rows = FileRows(path, pairs=[] if "text_pair" in columns else None, reading=table.reading)
     cells: list[Any] = []

@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -232,6 +233,12 @@ class TextClassificationDataModule(pl.LightningDataModule):
     def _loader(self, split: EncodedSplit, sampler: TrainingBatches | EvaluationBatches) -> DataLoader:
         return make_loader(split, sampler, int(self.data.get("num_workers") or 0), torch.cuda.is_available())
 
+    @cached_property
+    def _shared_texts(self) -> dict[str, int]:
+        """Texts that splits share, where the reader has not counted them: looked for, and warned of, once."""
+        splits = self._read().splits
+        return shared_texts({name: (splits[name].texts, splits[name].pairs) for name in SPLITS})
+
     def record(self) -> dict[str, Any]:
         """Where the rows come from and what was done to them, as plain JSON for the run's record."""
         raw = self._read()
@@ -245,8 +252,7 @@ class TextClassificationDataModule(pl.LightningDataModule):
             "fingerprint": self.fingerprint,
         }
         if "texts_shared" not in record:
-            texts = {name: (raw.splits[name].texts, raw.splits[name].pairs) for name in SPLITS}
-            record["texts_shared"] = shared_texts(texts)
+            record["texts_shared"] = self._shared_texts
         if self._tokenizer is not None:
             self.setup()
             record["truncated"] = {name: int(split.truncated.sum()) for name, split in self._encoded.items()}

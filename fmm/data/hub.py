@@ -181,9 +181,9 @@ def _is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 
 
-def _which(mask: Any) -> str:
+def _which(mask: pa.Array | pa.ChunkedArray) -> str:
     """The rows that a mask [N] marks, in words; rows count from 1."""
-    rows = np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False) if hasattr(mask, "type") else mask)
+    rows = np.flatnonzero(pc.fill_null(mask, False).to_numpy(zero_copy_only=False))
     return f"{counted(len(rows), 'row')} (the first is row {rows[0] + 1})"
 
 

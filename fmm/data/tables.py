@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,6 @@ import pyarrow.parquet as pq
 from fmm.errors import FmmError, counted, first_line, unknown
 
 EXTENSIONS = (".csv", ".tsv", ".jsonl", ".parquet")
-QUOTINGS = ("none", "csv")
 _WIDE = {
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -165,9 +165,7 @@ def _delimited(path: Path, delimiter: str, quoting: str | None) -> Table:
         quoting = "none" if literal else "csv"
     reading.quoting = quoting
     style: Literal[0, 3] = csv.QUOTE_NONE if quoting == "none" else csv.QUOTE_MINIMAL
-    lines = _lines(path, str(reading.encoding), reading)
-    for _ in range(skipped):
-        next(lines)
+    lines = islice(_lines(path, str(reading.encoding), reading), skipped, None)
     reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=style)
     records = _filled_records(reader, path, skipped)
     header = [name.strip() for name in next(records, (0, []))[1]]
@@ -247,8 +245,8 @@ def _quotes_are_literal(path: Path, reading: Reading, skipped: int) -> bool:
     the header is quoted.
     """
     width, consistent, whole, signs = 0, True, True, False
-    for number, line in enumerate(_lines(path, str(reading.encoding))):
-        if number < skipped or line.isspace():
+    for line in islice(_lines(path, str(reading.encoding)), skipped, None):
+        if line.isspace():
             continue
         tabs = line.count("\t")
         header = not width
@@ -272,18 +270,21 @@ def _is_quoted(value: str) -> bool:
 def _is_csv(path: Path, reading: Reading, skipped: int) -> bool:
     """Whether each record of a tab-separated file, read with CSV's quotes, has as many fields as the header."""
     width = 0
-    lines = _lines(path, str(reading.encoding))
-    for _ in range(skipped):
-        next(lines)
+    lines = islice(_lines(path, str(reading.encoding)), skipped, None)
     try:
         for values in csv.reader(lines, delimiter="\t", strict=True):
-            if len(values) > 1 or any(value.strip() for value in values):
+            if _is_filled(values):
                 width = width or len(values)
                 if len(values) != width:
                     return False
     except csv.Error:
         return False
     return True
+
+
+def _is_filled(values: list[str]) -> bool:
+    """Whether a record is none of a blank line."""
+    return len(values) > 1 or any(value.strip() for value in values)
 
 
 def _filled_records(reader: Any, path: Path, skipped: int) -> Iterator[tuple[int, list[str]]]:
@@ -294,7 +295,7 @@ def _filled_records(reader: Any, path: Path, skipped: int) -> Iterator[tuple[int
     number = 0  # the header's
     try:
         for values in reader:
-            if len(values) > 1 or any(value.strip() for value in values):
+            if _is_filled(values):
                 yield reader.line_num + skipped, values
                 number += 1
     except csv.Error as error:

@@ -33,13 +33,13 @@ log = logging.getLogger(__name__)
 
 
 def hydra_main(conf: Path, arguments: Sequence[str]) -> int:
-    """Let Hydra run the command line; return the exit status."""
+    """Let Hydra run the command line; return the exit status. Nothing of it is left in this process."""
     if PLUGINS not in sys.path:
         sys.path.append(PLUGINS)
     from hydra_plugins.fmm_sweeper import Sweeper
 
     Plugins.instance().register(Sweeper)
-    before = sys.argv
+    before, configured = sys.argv, HydraConfig.instance().cfg
     sys.argv = [before[0], *arguments]
     try:
         hydra.main(version_base="1.3", config_path=str(conf), config_name="config")(run_job)()
@@ -47,6 +47,7 @@ def hydra_main(conf: Path, arguments: Sequence[str]) -> int:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     finally:
         sys.argv = before
+        HydraConfig.instance().cfg = configured  # a later run in this process is none of this sweep's jobs
     return 0
 
 

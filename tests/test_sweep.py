@@ -223,3 +223,9 @@ def test_the_directory_of_a_sweep_may_stand_in_a_configuration(cli, jobs_run, tm
     assert cli(["-m", "seed=3,5", "experiment=place", "--config-dir=mine"]).code == 0
     assert sorted(path.parent.name for path in (tmp_path / "kept").rglob("job.log")) == ["3", "5"]
     assert not (tmp_path / "multirun").exists()
+
+
+def test_nothing_of_a_sweep_is_left_in_the_process(cli, jobs_run):
+    assert cli(["-m", "dataset=toy", "hydra.sweep.dir=mine"]).code == 0
+    assert jobs_run == [("toy", 0, "mine")]
+    assert sweep_name() is None

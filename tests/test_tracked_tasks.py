@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fmm import records, tracking
+from fmm.data.matching import Matching
 from fmm.errors import FmmError
 from fmm.tasks import check, explain
 from fmm.tasks.common import TrainedModel
@@ -63,9 +64,11 @@ def test_a_check_is_shown_with_the_acu_of_its_outcomes(settings, shown):
 def test_a_damaged_model_of_ours_is_to_be_trained_again(compose, tmp_path):
     damaged = save_tiny_model(tmp_path / "model", ["a good film"] * 8, 64)
     (damaged / "model.safetensors").write_bytes(b"torn")
-    ours = Subject(compose("dataset=toy"), None, TrainedModel(damaged, "0" * 12, None))
+    matching = Matching(["negative", "positive"], ["negative", "positive"], [0, 1])
+    ours = Subject(compose("dataset=toy"), None, TrainedModel(damaged, "0" * 12, None), matching)
     with pytest.raises(FmmError, match=r"could not be loaded .*task=train dataset=toy .*force=true$"):
         _ = ours.classifier
-    given = Subject(compose("dataset=toy", f"checkpoint={damaged}"), None, TrainedModel(damaged, "0" * 12, None))
+    checkpoint = compose("dataset=toy", f"checkpoint={damaged}")
+    given = Subject(checkpoint, None, TrainedModel(damaged, "0" * 12, None), matching)
     with pytest.raises(FmmError, match="give the folder of a trained classifier"):
         _ = given.classifier

@@ -33,6 +33,21 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 CONF = REPOSITORY / "conf"
 
 
+@pytest.fixture(autouse=True)
+def levels_of_logging() -> Iterator[None]:
+    """What is logged does not hang on the tests before: Hydra sets the root's level, and a handler may set ours."""
+    before = {logger: logger.level for logger in _loggers()}
+    yield
+    for logger in _loggers():
+        logger.setLevel(before.get(logger, logging.NOTSET))
+
+
+def _loggers() -> list[logging.Logger]:
+    known = logging.Logger.manager.loggerDict
+    ours = [known[name] for name in known if name == "fmm" or name.startswith("fmm.")]
+    return [logging.getLogger(), *(logger for logger in ours if isinstance(logger, logging.Logger))]
+
+
 @dataclass
 class Finished:
     """A command line that has ended."""
